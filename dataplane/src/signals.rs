@@ -176,6 +176,6 @@ impl Receivers {
     }
 }
 
-const READY_EVERY: Duration = Duration::from_millis(5);
+const READY_EVERY: Duration = Duration::from_millis(20);
 /// Two signals within this time count as one: `timeout`, for example, sends a signal to the process and to its whole group.
 const ONE_SIGNAL: Duration = Duration::from_millis(100);

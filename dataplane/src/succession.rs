@@ -14,6 +14,7 @@ use std::os::unix::net::{
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::watch;
@@ -108,6 +109,7 @@ impl Succession {
     /// Answers the next process at each lock that is held. Runs for as long as the process lives.
     pub(crate) async fn answer(self, locks: InstanceLocks) {
         let mut answering: BTreeMap<LockName, AbortHandle> = BTreeMap::new();
+        let (mut since, mut was_told) = (Instant::now(), false);
         loop {
             let held = locks.names();
             answering.retain(|name, task| {
@@ -118,6 +120,7 @@ impl Succession {
                 stays
             });
             let mut whole = true;
+            let is_late = since.elapsed() > ANSWERS_WITHIN;
             for name in held {
                 if answering.contains_key(&name) {
                     continue;
@@ -128,14 +131,25 @@ impl Succession {
                         answering.insert(name, task.abort_handle());
                     }
                     // The process before may not have closed its own yet.
-                    Err(error) => {
-                        whole = false;
-                        tracing::debug!(%error, "{name}: the next process could not be answered");
-                    }
+                    Err(_) => whole = false,
                 }
             }
-            let again = if whole { Duration::MAX } else { RETRY_EVERY };
-            timeout(again, locks.changed()).await.ok();
+            if whole {
+                since = Instant::now();
+            } else if is_late && !was_told {
+                was_told = true;
+                tracing::warn!(
+                    "another program answers in place of this one (see /proc/net/unix for ballast/): the next process cannot take over, and must wait for the end"
+                );
+            }
+            let again = match (whole, is_late) {
+                (true, _) => Duration::MAX,
+                (false, false) => RETRY_EVERY,
+                (false, true) => RETRY_RARELY,
+            };
+            if timeout(again, locks.changed()).await.is_ok() {
+                since = Instant::now();
+            }
         }
     }
 
@@ -175,9 +189,12 @@ impl Succession {
         self.give_up();
         self.free().await;
         next.write_all(&[FREE]).await?;
-        if next.read_u8().await? == READY {
-            self.0.send_modify(|state| state.is_replaced = true);
-        }
+        let is_ready = next.read_u8().await.is_ok_and(|said| said == READY);
+        self.0.send_modify(|state| {
+            // A next process that is gone before it serves leaves the locks to one that does not know of this process: the
+            // two must not share clients.
+            state.is_replaced |= is_ready || state.waiting == 1;
+        });
         Ok(())
     }
 }
@@ -198,10 +215,12 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// Whether the other process may have what this one holds: abstract sockets have no mode that would say so.
-fn is_permitted(next: &UnixStream) -> bool {
+/// Whether the other process may have what this one holds, or is to be believed: abstract sockets have no mode that would say
+/// so.
+fn is_permitted(other: &UnixStream) -> bool {
     let ours = rustix::process::geteuid().as_raw();
-    next.peer_cred()
+    other
+        .peer_cred()
         .is_ok_and(|peer| peer.uid() == ours || peer.uid() == 0)
 }
 
@@ -226,8 +245,9 @@ pub enum Holder {
 impl Predecessor {
     /// Asks the holder of a lock what it does. Must be called within a runtime.
     pub async fn ask(lock: &LockName) -> (Holder, Option<Self>) {
-        let Ok(connection) = connect(lock) else {
-            return (Holder::Silent, None);
+        let connection = match connect(lock) {
+            Ok(connection) if is_permitted(&connection) => connection,
+            _ => return (Holder::Silent, None),
         };
         let mut holder = Self {
             lock: lock.clone(),
@@ -249,8 +269,10 @@ impl Predecessor {
     pub async fn take_over(&mut self) -> io::Result<()> {
         self.connection.write_all(&[TAKES_OVER]).await?;
         let free = self.connection.read_u8();
-        timeout(GIVES_UP_WITHIN, free).await??;
-        Ok(())
+        match timeout(GIVES_UP_WITHIN, free).await?? {
+            FREE => Ok(()),
+            _ => Err(io::ErrorKind::InvalidData.into()),
+        }
     }
 
     /// This process serves: the other one may close its listening sockets.
@@ -272,21 +294,25 @@ impl std::fmt::Display for Predecessor {
     }
 }
 
-/// The address at which the holder of a lock answers.
-fn address(lock: &LockName) -> io::Result<UnixAddress> {
-    UnixAddress::from_abstract_name(format!("{}/successor", lock.text()))
+/// The abstract socket at which the holder of a lock answers.
+fn name(lock: &LockName) -> String {
+    format!("{}/successor", lock.text())
 }
 
 fn listen(lock: &LockName) -> io::Result<UnixListener> {
-    let listener = StdUnixListener::bind_addr(&address(lock)?)?;
+    let address = UnixAddress::from_abstract_name(name(lock))?;
+    let listener = StdUnixListener::bind_addr(&address)?;
     listener.set_nonblocking(true)?;
     UnixListener::from_std(listener)
 }
 
+/// Never waits: a process that does not accept has a full backlog in the end.
 fn connect(lock: &LockName) -> io::Result<UnixStream> {
-    let connection = StdUnixStream::connect_addr(&address(lock)?)?;
-    connection.set_nonblocking(true)?;
-    UnixStream::from_std(connection)
+    let address = SocketAddrUnix::new_abstract_name(name(lock).as_bytes())?;
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    rustix::net::connect(&socket, &address)?;
+    UnixStream::from_std(StdUnixStream::from(socket))
 }
 
 /// The holder serves, and nobody has told it to end.
@@ -309,3 +335,4 @@ const GIVES_UP_WITHIN: Duration = Duration::from_secs(5);
 /// Each one takes a descriptor.
 const MOST_WAITING: usize = 16;
 const RETRY_EVERY: Duration = Duration::from_millis(50);
+const RETRY_RARELY: Duration = Duration::from_secs(5);

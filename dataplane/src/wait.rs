@@ -1,5 +1,6 @@
 //! Starts beside a process that holds what this one needs: an ending one gives way, and `--wait` waits for one to end.
 
+use std::io;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -48,6 +49,7 @@ pub(crate) fn begin<T>(
     let mut predecessors = Vec::new();
     let mut released: Option<Instant> = None;
     let mut silent: Option<Instant> = None;
+    let mut was_told = false;
     let is_recent = |at: Option<Instant>| at.is_some_and(|at| at.elapsed() < RELEASE_TIME);
     loop {
         let (lock, why) = match begin() {
@@ -70,15 +72,23 @@ pub(crate) fn begin<T>(
                 released = Some(Instant::now());
                 silent = None;
             }
+            Way::Gone => {
+                released = Some(Instant::now());
+                silent = None;
+            }
             Way::Unknown => {
                 let since = *silent.get_or_insert_with(Instant::now);
-                let patience = left.map_or(RELEASE_TIME, |left| left.max(RELEASE_TIME));
-                if since.elapsed() >= patience {
+                let is_short = since.elapsed() < RELEASE_TIME;
+                if !is_short && left.is_none_or(|left| left.is_zero()) {
                     return Err((*why).into());
+                }
+                if !is_short && !was_told {
+                    was_told = true;
+                    tracing::info!("waiting: {why}");
                 }
                 // It may be gone now.
                 released = Some(Instant::now());
-                let pause = if since.elapsed() < RELEASE_TIME {
+                let pause = if is_short {
                     RETRY_INTERVAL
                 } else {
                     LONG_INTERVAL
@@ -104,6 +114,8 @@ enum Way {
     Held,
     /// Its holder went on for longer than this process may wait.
     HeldTooLong(Predecessor),
+    /// Its holder has gone, after it had answered.
+    Gone,
     /// Its holder did not answer.
     Unknown,
 }
@@ -128,9 +140,15 @@ async fn give_way(lock: &LockName, left: Option<Duration>) -> Way {
             tracing::info!("taking over from {predecessor}, and finishes its connections");
             Way::Free(predecessor)
         }
-        // It may have ended at this moment.
+        Err(error) if is_end(&error) => Way::Gone,
         Err(_) => Way::Unknown,
     }
+}
+
+/// Whether the error is the end of the other process.
+fn is_end(error: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+    matches!(error.kind(), BrokenPipe | ConnectionReset | UnexpectedEof)
 }
 
 /// What `--wait` without a value means.
@@ -139,4 +157,4 @@ pub(crate) const FOREVER: &str = "forever";
 const RELEASE_TIME: Duration = Duration::from_secs(1);
 const RETRY_INTERVAL: Duration = Duration::from_millis(10);
 /// Between questions to a process that does not answer.
-const LONG_INTERVAL: Duration = Duration::from_millis(250);
+const LONG_INTERVAL: Duration = Duration::from_secs(1);

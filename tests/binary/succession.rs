@@ -65,7 +65,7 @@ fn one_that_waits_before_the_other_is_told_to_end_takes_over_without_a_gap() {
         let (served, failed) = clients.end();
         assert!(served > 20, "{served}");
         // A client whose handshake ends between the last accept and the close of a socket may be reset.
-        assert!(failed <= 1, "{failed} of {served} failed");
+        assert!(failed * 50 <= served, "{failed} of {served} failed");
 
         ping(&mut client).unwrap();
         drop(client);
@@ -95,6 +95,32 @@ fn the_delay_before_the_end_is_over_when_the_next_one_serves() {
         ack(place.folder.path()).is_some_and(|ack| ack["instance"] == instance)
     });
     assert!(second.is_running());
+}
+
+#[test]
+fn one_that_takes_over_and_goes_before_it_serves_leaves_nobody_to_share_clients_with() {
+    let place = Place::new(&format!("127.0.0.1:{}", fresh_admin_port()));
+    let mut first = Process::spawn(&mut place.run(&["--shutdown-delay", "1h"]));
+    first.until_answers("/readyz", 200);
+    first.signal(Signal::TERM);
+    first.until_answers("/readyz", 503);
+
+    // Without a table it is never ready.
+    let empty = tempfile::tempdir().unwrap();
+    let mut second = command(BALLAST);
+    second.args(["run", "--admin", &place.admin, "--table"]);
+    let mut second = Process::spawn(second.arg(empty.path()));
+    second.until_said("taking over from");
+    first.until_said("the next process has the admin addresses");
+    drop(place.client());
+    assert!(first.is_running(), "it accepts until the next one serves");
+    second.signal(Signal::KILL);
+    assert_eq!(first.ends(), Some(0));
+    assert_eq!(second.ends(), None);
+
+    let third = Process::spawn(&mut place.run(&[]));
+    third.until_answers("/readyz", 200);
+    drop(place.client());
 }
 
 #[test]

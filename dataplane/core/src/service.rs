@@ -197,10 +197,11 @@ impl Service {
     /// Whether checks are ignored, because those of all endpoints fail.
     #[must_use]
     pub fn is_panicking(&self) -> bool {
+        // An endpoint that is stopping gets no newcomers then either.
         let mut eligible = self
             .endpoints
             .iter()
-            .filter(|endpoint| endpoint.is_eligible())
+            .filter(|endpoint| endpoint.is_eligible() && !endpoint.live.is_stopping())
             .peekable();
         self.try_all
             && eligible.peek().is_some()

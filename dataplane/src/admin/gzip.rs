@@ -14,8 +14,9 @@ pub(super) fn is_accepted(headers: &HeaderMap) -> bool {
     let lines = lines.filter_map(|line| line.to_str().ok());
     lines.flat_map(|line| line.split(',')).any(|offer| {
         let (coding, quality) = offer.split_once(';').unwrap_or((offer, ""));
-        let quality = quality.trim().strip_prefix("q=").unwrap_or("1");
-        let is_wanted = quality.parse::<f32>().is_ok_and(|quality| quality > 0.0);
+        let quality = quality.trim().to_ascii_lowercase();
+        let quality = quality.strip_prefix("q=").unwrap_or("1").parse::<f32>();
+        let is_wanted = quality.is_ok_and(|quality| quality > 0.0);
         coding.trim().eq_ignore_ascii_case("gzip") && is_wanted
     })
 }
@@ -28,7 +29,9 @@ pub(super) fn compressed(mut plain: Chunks) -> Chunks {
         let progress = match plain.next() {
             Some(piece) => {
                 encoder.write_all(&piece).ok();
-                Progress::GoesOn
+                // Flushed, so that no turn of this thread renders more than one piece.
+                encoder.flush().ok();
+                Progress::Piece
             }
             None => {
                 encoder.try_finish().ok();
@@ -56,6 +59,7 @@ mod tests {
             ("deflate, GZIP;q=0.5, br", true),
             ("gzip; q=1", true),
             ("gzip;q=0", false),
+            ("gzip;Q=0", false),
             ("gzip;q=0.000", false),
             ("identity", false),
             ("x-gzip", false),
@@ -80,7 +84,10 @@ mod tests {
                 Progress::GoesOn
             }
         });
-        let bytes: Vec<u8> = compressed(plain).flat_map(Vec::from).collect();
+        let pieces: Vec<_> = compressed(plain).collect();
+        // As many turns as the rendering itself takes.
+        assert!((5..=7).contains(&pieces.len()), "{}", pieces.len());
+        let bytes: Vec<u8> = pieces.into_iter().flat_map(Vec::from).collect();
         assert!(bytes.len() < 100_000, "{}", bytes.len());
         let mut text = String::new();
         GzDecoder::new(&*bytes).read_to_string(&mut text).unwrap();

@@ -25,6 +25,8 @@ type More = dyn FnMut(&mut Vec<u8>) -> Progress + Send;
 /// Whether a rendering is finished.
 pub(crate) enum Progress {
     GoesOn,
+    /// What was added is a piece, however small: other tasks have their turn before there is more.
+    Piece,
     Over,
 }
 
@@ -74,7 +76,12 @@ impl Iterator for Chunks {
         }
         let mut out = Vec::with_capacity(FULL + ROOM);
         while out.len() < FULL && !self.is_over {
-            self.is_over = matches!((self.more)(&mut out), Progress::Over);
+            match (self.more)(&mut out) {
+                Progress::GoesOn => {}
+                Progress::Piece if out.is_empty() => {}
+                Progress::Piece => break,
+                Progress::Over => self.is_over = true,
+            }
         }
         (!out.is_empty()).then(|| Bytes::from(out))
     }
