@@ -89,13 +89,12 @@ fn has_in_table(plan: &Plan, service: &str, address: SocketAddr) -> bool {
 /// new table lacks.
 fn left_behind<'p>(old: &'p Plan, new: &'p Plan) -> impl Iterator<Item = GoneEndpoint> {
     old.leaving.iter().filter_map(|endpoint| {
-        let (service, address) = (endpoint.service().name(), endpoint.address());
-        let goes = has_in_table(old, service, address) && !has_in_table(new, service, address);
+        let (name, address) = (endpoint.service().name(), endpoint.address());
+        let service = old.service(name).filter(|service| service.has_moved())?;
+        let goes = has_in_table(old, name, address) && !has_in_table(new, name, address);
         goes.then(|| GoneEndpoint {
             endpoint: Arc::clone(endpoint),
-            connections: old
-                .service(service)
-                .map_or(OnGone::Keep, |service| service.spec().on_removed),
+            connections: service.spec().on_removed,
         })
     })
 }

@@ -42,6 +42,8 @@ pub struct Service {
     pub(crate) affinity: Option<Affinity>,
     /// The indexes of the endpoints that close a loop, sorted.
     closing: Box<[usize]>,
+    /// The ports that operators have given the checks of endpoints, by their indexes, sorted.
+    check_ports: Box<[(usize, NonZeroU16)]>,
     spec: Arc<table::Service>,
     table: Arc<table::Service>,
     state: Arc<ServiceState>,
@@ -82,6 +84,13 @@ impl Service {
                 )
             })
             .collect();
+        let check_ports = table.endpoints.iter().enumerate();
+        let check_ports = check_ports
+            .filter_map(|(index, endpoint)| {
+                let over = (context.over)(&table.name, &endpoint.address);
+                Some((index, over.check_port?))
+            })
+            .collect();
         let affinity = spec.affinity.as_ref().map(|affinity| match affinity {
             table::Affinity::ClientIp(keep) => Affinity::ClientIp(*keep),
             table::Affinity::Cookie(_) => {
@@ -102,6 +111,7 @@ impl Service {
             slow_start: spec.slow_start.map_or(0, whole_millis),
             affinity,
             closing: context.closing.into(),
+            check_ports,
             spec,
             table,
             state,
@@ -122,6 +132,14 @@ impl Service {
     #[must_use]
     pub fn table(&self) -> &Arc<table::Service> {
         &self.table
+    }
+
+    /// The port that an operator has given the checks of the endpoint at `index`.
+    #[must_use]
+    pub fn check_port(&self, index: usize) -> Option<NonZeroU16> {
+        let ports = &self.check_ports;
+        let place = ports.binary_search_by_key(&index, |(index, _)| *index);
+        place.ok().and_then(|place| Some(ports.get(place)?.1))
     }
 
     /// Whether an operator has given any of its endpoints another address.
@@ -245,7 +263,6 @@ pub struct Endpoint {
     pub(crate) max: u32,
     pub(crate) weight: u16,
     pub(crate) state: State,
-    check_port: Option<NonZeroU16>,
     closes_loop: bool,
 }
 
@@ -289,7 +306,6 @@ impl Endpoint {
                 .map_or(u32::MAX, NonZeroU32::get),
             weight: over.weight.unwrap_or(spec.weight),
             state,
-            check_port: over.check_port,
             closes_loop,
         }
     }
@@ -322,12 +338,6 @@ impl Endpoint {
     #[must_use]
     pub fn max_connections(&self) -> Option<u32> {
         (self.max < u32::MAX).then_some(self.max)
-    }
-
-    /// The port that an operator has given its checks.
-    #[must_use]
-    pub fn check_port(&self) -> Option<NonZeroU16> {
-        self.check_port
     }
 
     /// Its node.

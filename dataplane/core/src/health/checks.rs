@@ -271,7 +271,8 @@ impl Checks {
     ) -> bool {
         let watch = self.watches.get_mut(id);
         let same = watch.filter(|watch| {
-            Arc::ptr_eq(&watch.endpoint, endpoint.live()) && watch.port() == endpoint.check_port()
+            Arc::ptr_eq(&watch.endpoint, endpoint.live())
+                && watch.port() == service.check_port(index)
         });
         let Some(watch) = same else {
             return false;
@@ -324,7 +325,7 @@ impl Checks {
 impl Watch {
     /// The port that an operator has given its checks.
     fn port(&self) -> Option<NonZeroU16> {
-        self.service.endpoints().get(self.index)?.check_port()
+        self.service.check_port(self.index)
     }
 
     fn set_running(&self, is_running: bool) {

@@ -376,10 +376,9 @@ fn the_port_of_checks_is_changed_where_there_are_checks() {
     let plan = served(&unchecked, &checked);
     assert_eq!(plan.overrides().refuses(&port(9), &plan), None);
     let ports = |plan: &Plan| -> Vec<_> {
-        let endpoints = plan.service("s").unwrap().endpoints().iter();
-        endpoints
-            .map(|one| one.check_port().map(NonZeroU16::get))
-            .collect()
+        let service = plan.service("s").unwrap();
+        let ports = (0..2).map(|index| service.check_port(index));
+        ports.map(|port| port.map(NonZeroU16::get)).collect()
     };
     let plan = changed(&plan, |overrides| overrides.change(&port(9)));
     assert_eq!(ports(&plan), [Some(9), None]);

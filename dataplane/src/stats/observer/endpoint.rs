@@ -82,7 +82,7 @@ impl ObservedEndpoint {
         &self,
         mut counts: EndpointCounts,
         service: &Service,
-        endpoint: &Endpoint,
+        (index, endpoint): (usize, &Endpoint),
         (spec, table): (&table::Endpoint, &table::Endpoint),
         now: Moment,
     ) -> EndpointStats {
@@ -90,7 +90,7 @@ impl ObservedEndpoint {
             counts.subtract(cleared);
         }
         let check = Check::of(endpoint);
-        let checks = service.spec().checks();
+        let (checks, check_port) = (service.spec().checks(), service.check_port(index));
         let moved_from = (spec.address != table.address).then_some(table.address);
         let growth = service.growth(endpoint, now);
         let user_weight = u32::from(endpoint.weight());
@@ -102,11 +102,9 @@ impl ObservedEndpoint {
             is_backup: endpoint.state() == State::Backup,
             closes_loop: endpoint.closes_loop(),
             moved_from,
-            check_port: endpoint
-                .check_port()
-                .or_else(|| checks.and_then(|health| health.port)),
+            check_port: check_port.or_else(|| checks.and_then(|health| health.port)),
             is_overridden: moved_from.is_some()
-                || endpoint.check_port().is_some()
+                || check_port.is_some()
                 || endpoint.state() != spec.state
                 || endpoint.weight() != spec.weight
                 || endpoint.max_connections() != spec.max_connections.map(NonZeroU32::get),

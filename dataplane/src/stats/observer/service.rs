@@ -209,10 +209,11 @@ impl ObservedService {
                     .iter()
                     .zip(&service.table().endpoints),
             )
-            .map(|((end, endpoint), specs)| {
+            .enumerate()
+            .map(|(index, ((end, endpoint), specs))| {
                 let counts = end.look(endpoint, now);
                 sum.merge(&counts);
-                end.stats(counts, &service, endpoint, specs, now)
+                end.stats(counts, &service, (index, endpoint), specs, now)
             })
             .collect();
         let (mut own, mut counts) = self.look(sum, now);
