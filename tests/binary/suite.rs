@@ -13,6 +13,7 @@ mod demo;
 mod descriptors;
 mod ending;
 mod import;
+mod install;
 mod listeners;
 mod log;
 mod memory;

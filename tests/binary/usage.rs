@@ -97,6 +97,12 @@ fn the_short_help_of_run_has_the_usual_flags_only() {
         assert!(!ended.out.contains(words), "{words}: {ended:?}");
     }
     assert!(ended.out.lines().count() < 45, "{ended:?}");
+
+    let all = ballast(["run", "--help", "all"]);
+    assert_eq!(
+        (all.code, &all.out),
+        (Some(0), &ballast(["run", "--help"]).out)
+    );
 }
 
 #[test]
