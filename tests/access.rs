@@ -41,10 +41,12 @@ fn a_served_connection_is_a_line_with_its_endpoint_and_its_bytes() {
 
 #[test]
 fn each_end_has_its_letters() {
-    let (ballast, syslog) = serve("", ", retries: 0", &[nobody()]);
+    // As with haproxy, the endpoint that was tried is named.
+    let dead = nobody();
+    let (ballast, syslog) = serve("", ", retries: 0", &[dead]);
     assert!(ask(ballast.address()).is_err());
     let refused = line(&syslog);
-    assert!(refused.contains(" s/<NOSRV> 0/-1/"), "{refused}");
+    assert!(refused.contains(&format!(" s/{dead} 0/-1/")), "{refused}");
     assert!(refused.contains(" 0 SC "), "{refused}");
     assert!(refused.ends_with("/0 0/0"), "{refused}");
     // One more attempt: at the same endpoint, and at another one.
@@ -52,10 +54,14 @@ fn each_end_has_its_letters() {
     assert!(ask(ballast.address()).is_err());
     let refused = line(&syslog);
     assert!(refused.ends_with("/1 0/0"), "{refused}");
-    let (ballast, syslog) = serve("", ", retries: 1", &[nobody(), nobody()]);
+    let dead = [nobody(), nobody()];
+    let algorithm = ", retries: 1, algorithm: first";
+    let (ballast, syslog) = serve("", algorithm, &dead);
     assert!(ask(ballast.address()).is_err());
     let refused = line(&syslog);
     assert!(refused.ends_with("/+1 0/0"), "{refused}");
+    let last = format!(" s/{} 0/-1/", dead[1]);
+    assert!(refused.contains(&last), "the last one is named: {refused}");
 
     let (ballast, syslog) = serve(", timeouts: {client: 100ms}", "", &[echo_server()]);
     let idle = ballast.connect();

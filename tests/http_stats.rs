@@ -201,13 +201,7 @@ fn each_end_has_its_letters() {
             "SC--",
             [false, true, true, true],
         ),
-        (
-            "/dead",
-            "dead/<NOSRV>",
-            502,
-            "SC--",
-            [false, false, true, true],
-        ),
+        ("/dead", "dead/one", 502, "SC--", [false, false, true, true]),
         (
             "/silent",
             "silent/one",

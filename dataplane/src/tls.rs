@@ -47,6 +47,7 @@ mod x509;
 
 use certificates::Certificates;
 pub(crate) use client::{AcceptAnyCertificate, ClientTls, reason};
+pub(crate) use failures::TlsFailure;
 pub(crate) use hello::{HelloError, read_hello};
 pub(crate) use pem::authorities;
 pub use served::ServedCertificate;

@@ -4,7 +4,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 
 use crate::changes::{named, pool};
-use crate::common::{Ballast, ask, connect, echo_server, get, named_server, nobody};
+use crate::common::{Ballast, ask, connect, echo_server, get, named_server, nobody, server};
 use crate::say;
 
 /// One column of the row of the only endpoint.
@@ -246,4 +246,86 @@ fn a_flow_is_ended_by_its_number() {
     let number = numbers(&ballast).remove(0);
     assert_eq!(say(&ballast, &format!("shutdown session {number}\n")), "\n");
     ballast.until(|ballast| numbers(ballast).is_empty());
+}
+
+/// A service of HTTP `s` with the endpoint `e0`.
+fn http_service(endpoint: SocketAddr, more: &str) -> String {
+    format!(
+        "version: 1\nfrontends:\n  - {{name: f, bind: [\"127.0.0.1:0\"], protocol: http, default: {{service: s}}}}\nservices:\n  - {{name: s, endpoints: [{{name: e0, address: \"{endpoint}\"}}]{more}}}\n"
+    )
+}
+
+#[test]
+fn idle_connections_are_counted_while_they_wait() {
+    let endpoint = server(|mut client| {
+        let mut bytes = [0; 1024];
+        while client.read(&mut bytes).is_ok_and(|read| read > 0) {
+            client
+                .write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+                .ok();
+        }
+    });
+    for (reuse, expected, in_words) in [
+        ("safe", ["1", "1", "0", "0"], " 1 0 0 1 1\n"),
+        ("always", ["1", "0", "1", "0"], " 0 1 0 1 1\n"),
+        ("never", ["0", "0", "0", "1"], " 0 0 0 0 0\n"),
+    ] {
+        let table = http_service(endpoint, &format!(", http: {{reuse: {reuse}}}"));
+        let ballast = Ballast::serve_with_socket(&table, 1);
+        let columns = |ballast: &Ballast| {
+            [SRV_ICUR, IDLE_CONN_CUR, SAFE_CONN_CUR, PRIV_IDLE_CUR]
+                .map(|number| column(ballast, number))
+        };
+        assert_eq!(columns(&ballast), ["0"; 4]);
+        let mut client = connect(ballast.address());
+        client
+            .write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+            .unwrap();
+        assert!(client.read(&mut [0; 1024]).unwrap() > 0);
+        // They wait for four seconds only.
+        ballast.until(|ballast| columns(ballast) == expected);
+        let words = say(&ballast, "show servers conn s\n");
+        let row = words.lines().nth(1).unwrap();
+        assert!(format!("{row}\n").ends_with(in_words), "{reuse}: {words}");
+        drop(client);
+        ballast.until(|ballast| columns(ballast) == ["0"; 4]);
+    }
+}
+
+const SRV_ICUR: usize = 88;
+const IDLE_CONN_CUR: usize = 95;
+const SAFE_CONN_CUR: usize = 96;
+const PRIV_IDLE_CUR: usize = 113;
+
+#[test]
+fn failures_of_tls_are_listed_by_endpoint_and_reason() {
+    let plain = server(|mut client| {
+        let mut hello = [0; 4096];
+        if client.read(&mut hello).is_ok() {
+            client.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").ok();
+            client.read(&mut hello).ok();
+        }
+    });
+    let table = http_service(plain, ", tls: {insecure: true}, retries: 0");
+    let ballast = Ballast::serve_with_socket(&table, 1);
+    assert!(!say(&ballast, "show errors\n").contains("TLS failed"));
+    for _ in 0..2 {
+        let mut client = connect(ballast.address());
+        client
+            .write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+            .unwrap();
+        let mut answer = [0; 12];
+        client.read_exact(&mut answer).unwrap();
+        assert_eq!(&answer, b"HTTP/1.1 502");
+    }
+    let errors = say(&ballast, "show errors\n");
+    let line = errors
+        .lines()
+        .find(|line| line.contains("TLS failed"))
+        .expect("a line");
+    assert!(
+        line.starts_with("  server s/e0: TLS failed 2, last at ["),
+        "{errors}"
+    );
+    assert!(line.ends_with("]: it does not speak TLS"), "{errors}");
 }

@@ -470,6 +470,10 @@ counters! {
         total_ms_max: Most;
         /// Sessions that ended.
         ended: Sum;
+        /// Idle connections to it that all clients share: a level (`srv_icur`).
+        idle_shared: Sum;
+        /// Idle connections to it that belong to one client: a level (`priv_idle_cur`).
+        idle_private: Sum;
     }
     besides {
         /// Seconds that it was down (`downtime`).
@@ -478,6 +482,48 @@ counters! {
         downs: Sum;
         /// Checks that failed while it was up (`chkfail`).
         check_failures: Sum;
+    }
+}
+
+/// Counts an idle connection to an endpoint, until this is dropped. It belongs to one worker.
+#[derive(Debug)]
+pub struct Idling {
+    endpoint: Arc<EndpointState>,
+    worker: WorkerId,
+    is_private: bool,
+}
+
+impl Idling {
+    /// Counts one more; `is_private`: it belongs to one client.
+    #[must_use]
+    pub fn begin(endpoint: &Arc<EndpointState>, worker: WorkerId, is_private: bool) -> Self {
+        let this = Self {
+            endpoint: Arc::clone(endpoint),
+            worker,
+            is_private,
+        };
+        this.cell().add(1);
+        this
+    }
+
+    /// The endpoint.
+    #[must_use]
+    pub fn endpoint(&self) -> &Arc<EndpointState> {
+        &self.endpoint
+    }
+
+    fn cell(&self) -> &Cell {
+        let counters = self.endpoint.counters(self.worker);
+        match self.is_private {
+            true => &counters.idle_private,
+            false => &counters.idle_shared,
+        }
+    }
+}
+
+impl Drop for Idling {
+    fn drop(&mut self) {
+        self.cell().take(1);
     }
 }
 

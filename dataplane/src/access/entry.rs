@@ -81,8 +81,28 @@ impl Entry {
         self.server = Some((name, Arc::clone(endpoint)));
     }
 
+    /// Notes the endpoint of the last attempt, where none came to anything.
+    fn tried(&mut self) {
+        let Some((address, (name, _))) = self.progress.tried.zip(self.service.as_ref()) else {
+            return;
+        };
+        let plan = self.worker.plan();
+        let service = plan.service(name);
+        let found = service.and_then(|service| {
+            let mut endpoints = service.endpoints().iter();
+            let endpoint = endpoints.find(|endpoint| endpoint.address() == address)?;
+            Some((Arc::clone(service), Arc::clone(endpoint.live())))
+        });
+        if let Some((service, endpoint)) = found {
+            self.connected(&service, &endpoint);
+        }
+    }
+
     /// Notes a refusal.
     pub(crate) fn refused(&mut self, refusal: Refusal) {
+        if refusal == Refusal::Failed {
+            self.tried();
+        }
         self.end(match refusal {
             Refusal::NoEndpoint | Refusal::Loop => b"SC",
             Refusal::QueueFull => b"SQ",
@@ -104,6 +124,9 @@ impl Entry {
 
     /// Notes that the client aborted before it had an endpoint.
     pub(crate) fn client_left(&mut self, phase: WaitPhase) {
+        if phase == WaitPhase::Dial {
+            self.tried();
+        }
         self.end(match phase {
             WaitPhase::Queue => b"CQ",
             WaitPhase::Dial => b"CC",

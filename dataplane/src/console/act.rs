@@ -88,13 +88,15 @@ async fn look(show: Show, shared: &Shared, level: Level) -> Result<Chunks, Strin
         }
         Show::ServersConn(name) => {
             let services = servers::services(&snapshot, name.as_ref())?;
-            servers::connections(&services, snapshot.process.workers).into()
+            servers::connections(&services, &plan, snapshot.process.workers).into()
         }
         Show::Backend => servers::backends(&snapshot).into(),
         Show::Errors => {
             let date = utc(SystemTime::now(), DATE).to_string();
             let bad_request = shared.last_bad_request.in_words();
-            servers::errors(&snapshot, &date, &bad_request).into()
+            let tls = Arc::clone(&shared.live.serving().tls);
+            let failures = |service: &str| tls.service(service).map(|tls| tls.failed());
+            servers::errors(&snapshot, &date, &bad_request, &failures).into()
         }
         Show::Version => format!("{}\n", env!("CARGO_PKG_VERSION")).into(),
         Show::Schema => stats::schema().into(),

@@ -3,11 +3,15 @@
 use std::fmt::Write;
 use std::num::NonZeroU16;
 
+use ballast_core::counters::WorkerId;
 use ballast_core::overrides::Overrides;
+use ballast_core::plan::Plan;
 use ballast_core::table::State;
 
+use crate::access::{DATE, utc};
 use crate::operator::Target;
 use crate::stats::{EndpointStats, ServiceStats, Snapshot, StatusKind};
+use crate::tls::TlsFailure;
 
 /// The services that are meant.
 pub(super) fn services<'a>(
@@ -96,16 +100,18 @@ fn checked(endpoint: &EndpointStats) -> (usize, u8, u8, u8) {
     )
 }
 
-/// `show servers conn`. Connections without a client are never kept.
-pub(super) fn connections(services: &[&ServiceStats], workers: u32) -> String {
+/// `show servers conn`. Idle connections that belong to one client are left out, as in haproxy.
+pub(super) fn connections(services: &[&ServiceStats], plan: &Plan, workers: u32) -> String {
     let mut out = format!(
         "# bkname/svname bkid/svid addr port - purge_delay used_cur used_max need_est unsafe_nb safe_nb idle_lim idle_cur idle_per_thr[{workers}]\n"
     );
     for service in services {
+        let live = plan.service(&service.name);
         for endpoint in &service.endpoints {
+            let idle = endpoint.idle_safe + endpoint.idle_unsafe;
             write!(
                 out,
-                "{}/{} {}/{} {} {} - 0 {} {} {} 0 0 0 0",
+                "{}/{} {}/{} {} {} - 0 {} {} {} {} {} 0 {idle}",
                 service.name,
                 endpoint.name,
                 service.iid,
@@ -115,9 +121,21 @@ pub(super) fn connections(services: &[&ServiceStats], workers: u32) -> String {
                 endpoint.current,
                 endpoint.peak,
                 endpoint.peak,
+                endpoint.idle_unsafe,
+                endpoint.idle_safe,
             )
             .unwrap_or_default();
-            (0..workers).for_each(|_| out.push_str(" 0"));
+            // One without idle connections is not looked for among all those of the plan.
+            let live = live.filter(|_| idle > 0).and_then(|service| {
+                let mut endpoints = service.endpoints().iter();
+                endpoints.find(|live| live.address() == endpoint.address)
+            });
+            let cells = live.and_then(|live| live.live().all_counters());
+            for worker in 0..workers as usize {
+                let cells = cells.and_then(|all| all.if_any(WorkerId(worker)));
+                let idle = cells.map_or(0, |cells| cells.idle_shared.value());
+                write!(out, " {idle}").unwrap_or_default();
+            }
             out.push('\n');
         }
     }
@@ -134,7 +152,13 @@ pub(super) fn backends(snapshot: &Snapshot) -> String {
 }
 
 /// `show errors`: how often what went wrong, why the latest table was refused, and the last bad request.
-pub(super) fn errors(snapshot: &Snapshot, date: &str, bad_request: &str) -> String {
+/// `tls_failures` are those of a service.
+pub(super) fn errors(
+    snapshot: &Snapshot,
+    date: &str,
+    bad_request: &str,
+    tls_failures: &dyn Fn(&str) -> Option<Vec<TlsFailure>>,
+) -> String {
     let mut lines = String::new();
     let mut total = 0;
     let mut note = |whose: &str, name: &str, counts: &mut dyn Iterator<Item = (&str, u64)>| {
@@ -158,10 +182,12 @@ pub(super) fn errors(snapshot: &Snapshot, date: &str, bad_request: &str) -> Stri
             &mut service.failures().into_iter(),
         );
     }
+    let endpoints = tls_lines(snapshot, tls_failures);
     for (errno, count) in &snapshot.process.accept_errors {
         let failed = [("failed", *count)];
         note("accept", &format!("errno {errno}"), &mut failed.into_iter());
     }
+    lines.push_str(&endpoints);
     if let Some(refusal) = &snapshot.process.refusal {
         lines.push_str("  table refused:\n");
         for line in refusal.lines().filter(|line| !line.trim().is_empty()) {
@@ -169,6 +195,32 @@ pub(super) fn errors(snapshot: &Snapshot, date: &str, bad_request: &str) -> Stri
         }
     }
     format!("Total events captured on [{date}] : {total}\n{lines}{bad_request}")
+}
+
+/// A line for each endpoint and reason for which TLS with it failed. Connections count as errors of their service already.
+fn tls_lines(
+    snapshot: &Snapshot,
+    tls_failures: &dyn Fn(&str) -> Option<Vec<TlsFailure>>,
+) -> String {
+    let mut lines = String::new();
+    for service in &snapshot.services {
+        for failure in tls_failures(&service.name).unwrap_or_default() {
+            let mut endpoints = service.endpoints.iter();
+            let endpoint = endpoints.find(|endpoint| endpoint.address == failure.endpoint);
+            let address = failure.endpoint.to_string();
+            let name = endpoint.map_or(&*address, |endpoint| &endpoint.name);
+            writeln!(
+                lines,
+                "  server {}/{name}: TLS failed {}, last at [{}]: {}",
+                service.name,
+                failure.count,
+                utc(failure.last, DATE),
+                failure.why,
+            )
+            .unwrap_or_default();
+        }
+    }
+    lines
 }
 
 /// `show overrides`: what was changed by hand, in words that undo it if `default` takes the value's place, or `enable` that of

@@ -8,7 +8,7 @@ use ballast_core::admit::Refusal;
 use ballast_core::endpoint::EndpointState;
 use ballast_core::http::StatusClass;
 use ballast_core::plan::{FrontendCounters, FrontendState};
-use ballast_core::service::Service;
+use ballast_core::service::{Endpoint, Service};
 
 use super::answers::Reason;
 use super::buffers::WriteBuffer;
@@ -200,8 +200,27 @@ impl Account {
         self.ends([cause, self.phase_letter()]);
     }
 
-    /// Notes why there is no endpoint for the request.
-    pub(super) fn unserved(&mut self, unserved: Unserved) {
+    /// Notes why there is no endpoint for the request. The line names the endpoint that was tried last.
+    pub(super) fn unserved(&mut self, unserved: Unserved, worker: &Worker) {
+        let was_tried = matches!(
+            unserved,
+            Unserved::Refused(Refusal::Failed) | Unserved::ClientLeft(WaitPhase::Dial)
+        );
+        if let Some(texts) = &mut self.texts
+            && let Some(address) = self.progress.tried.filter(|_| was_tried)
+        {
+            let plan = worker.plan();
+            let [_, from, to] = texts.ends;
+            let found = plan.service(texts.text(from, to)).and_then(|service| {
+                let is_it = |one: &Endpoint| one.address() == address;
+                let index = service.endpoints().iter().position(is_it)?;
+                Some((service, index, service.endpoints().get(index)?.live()))
+            });
+            if let Some((service, index, endpoint)) = found {
+                texts.server(service, index, endpoint);
+                self.sees(service, endpoint);
+            }
+        }
         self.ends(match unserved {
             Unserved::ClientLeft(WaitPhase::Queue) => *b"CQ",
             Unserved::ClientLeft(WaitPhase::Dial) => *b"CC",

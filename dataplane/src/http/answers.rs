@@ -120,7 +120,7 @@ impl Answer {
         let frontend = frontend.map(|(frontend, _)| frontend.as_ref());
         let (status, reason) = match ended {
             Ended::Unserved(unserved) => {
-                account.unserved(*unserved);
+                account.unserved(*unserved, &peer.worker);
                 let Unserved::Refused(refusal) = unserved else {
                     return None;
                 };

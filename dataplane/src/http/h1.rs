@@ -194,7 +194,8 @@ impl Client {
         }
         let began = began.unwrap_or_else(|| self.peer.worker.shared.clock.precisely());
         self.account_for_malformed(began);
-        self.account.unserved(Refusal::NoEndpoint.into());
+        let worker = &self.peer.worker;
+        self.account.unserved(Refusal::NoEndpoint.into(), worker);
         let answer = Answer::rejected(&self.peer, 503, None, Reason::Unserved);
         self.send(answer).await
     }

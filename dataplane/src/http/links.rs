@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::task::{Poll, ready};
 use std::time::Duration;
 
-use ballast_core::endpoint::EndpointState;
+use ballast_core::endpoint::{EndpointState, Idling};
 use ballast_core::http2::{Config, Connection};
 use ballast_core::moment::Moment;
 use ballast_core::service::Service;
@@ -56,6 +56,10 @@ struct State {
     requests: Cell<usize>,
     /// When the last one of them ended.
     since: Cell<Moment>,
+    /// While no request uses it.
+    idling: Cell<Option<Idling>>,
+    /// Whether it belongs to one client.
+    is_private: bool,
     status: Rc<Status>,
 }
 
@@ -179,6 +183,8 @@ impl Links {
             service: Arc::clone(service.spec()),
             requests: Cell::new(0),
             since: Cell::new(worker.shared.clock.soon()),
+            idling: Cell::default(),
+            is_private: how.owner.is_some(),
             status: Rc::clone(&status),
         });
         let driver = drive(Rc::clone(worker), io, mux, Rc::downgrade(&link), status);
@@ -294,6 +300,9 @@ async fn drive(
     })
     .await;
     status.has_ended.set(true);
+    if let Some(link) = link.upgrade() {
+        link.idling.set(None);
+    }
     mux.end();
 }
 
@@ -325,6 +334,7 @@ impl fmt::Debug for Use {
 impl Use {
     fn new(state: &Rc<State>, worker: &Rc<Worker>) -> Self {
         state.requests.set(state.requests.get() + 1);
+        state.idling.set(None);
         Self {
             state: Rc::clone(state),
             worker: Rc::clone(worker),
@@ -372,6 +382,10 @@ impl Drop for Use {
         let state = &self.state;
         state.requests.set(state.requests.get() - 1);
         state.since.set(self.worker.shared.clock.soon());
+        if state.requests.get() == 0 && !state.status.has_ended.get() {
+            let idling = Idling::begin(&state.endpoint, self.worker.id, state.is_private);
+            state.idling.set(Some(idling));
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ballast_core::endpoint::EndpointState;
+use ballast_core::endpoint::{EndpointState, Idling};
 use ballast_core::moment::Moment;
 use ballast_core::table;
 use tokio::sync::Notify;
@@ -36,7 +36,7 @@ pub(crate) struct Pool {
 #[derive(Debug)]
 struct Idle {
     stream: MaybeTls,
-    endpoint: Arc<EndpointState>,
+    endpoint: Idling,
     /// The service as it was when the connection was made.
     service: Arc<table::Service>,
     since: Moment,
@@ -147,7 +147,7 @@ impl Pool {
         }
         let idle = Idle {
             stream,
-            endpoint: Arc::clone(endpoint),
+            endpoint: Idling::begin(endpoint, worker.id, owner.is_some()),
             service: Arc::clone(service),
             since: worker.shared.clock.soon(),
         };
@@ -186,7 +186,7 @@ impl Idle {
     /// Whether the endpoint may take a request by this connection, of a service that is like this.
     fn is_usable(&mut self, service: &Arc<table::Service>) -> bool {
         is_same_service(&self.service, service)
-            && !self.endpoint.has_ended()
+            && !self.endpoint.endpoint().has_ended()
             && !self.stream.is_cut()
             && self.stream.is_idle()
     }
@@ -205,7 +205,9 @@ async fn sweep(worker: Rc<Worker>) {
         let now = worker.shared.clock.now();
         pool.close(|idle| {
             idle.remove_if(|idle| {
-                now.since(idle.since) >= IDLE || idle.endpoint.has_ended() || !idle.stream.is_idle()
+                now.since(idle.since) >= IDLE
+                    || idle.endpoint.endpoint().has_ended()
+                    || !idle.stream.is_idle()
             })
         });
         pool.links.sweep(now);

@@ -366,6 +366,12 @@ pub struct EndpointStats {
     pub status: Status,
     /// Whether it is there for the case that no ready one is.
     pub is_backup: bool,
+    /// Idle connections to it that all clients share, and every request may use.
+    pub idle_safe: u32,
+    /// Idle connections to it that all clients share, but for first requests that may not be repeated.
+    pub idle_unsafe: u32,
+    /// Idle connections to it that belong to one client.
+    pub idle_private: u32,
     /// Its address in the table, if an operator has given it another one.
     pub moved_from: Option<SocketAddr>,
     /// The port of its checks, where that is not its own.

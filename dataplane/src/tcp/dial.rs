@@ -184,7 +184,11 @@ impl Attempts<'_> {
                 self.service.state().counters(worker.id).panics.add(1);
             }
             let began = self.now;
-            match self.attempt(&picked).await {
+            let attempt = self.attempt(&picked).await;
+            if attempt.is_err() {
+                self.progress.tried = Some(picked.lease.address());
+            }
+            match attempt {
                 Ok(connected) => return Ok(self.connected(picked, connected)),
                 Err(AttemptError::ClientLeft) => {
                     let counters = picked.lease.endpoint().counters(worker.id);

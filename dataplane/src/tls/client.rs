@@ -16,7 +16,7 @@ use rustls::{
 };
 
 use super::certificates::{Certificate, CertificateFiles, Certificates};
-use super::failures::Failures;
+use super::failures::{Failures, TlsFailure};
 use super::pem;
 use super::trust::{Trusted, verifier};
 use crate::intake::NamedFiles;
@@ -123,6 +123,11 @@ impl ClientTls {
         };
         let name = self.verified_name(endpoint.ip());
         tracing::warn!(%service, %endpoint, name, why, suppressed, "TLS with an endpoint failed");
+    }
+
+    /// The failures that [`ClientTls::log_failure`] was told of.
+    pub(crate) fn failed(&self) -> Vec<TlsFailure> {
+        self.failures.all()
     }
 
     /// The name that the certificate of an endpoint at this address must have, for the log.

@@ -1,9 +1,9 @@
-//! The log lines about handshakes with endpoints that failed.
+//! Handshakes with endpoints that failed: counted by endpoint and reason, and logged now and then.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use ballast_core::moment::Moment;
 
@@ -11,10 +11,42 @@ use crate::log::LogLimiter;
 
 /// The failures of the endpoints of one service, each reported once a minute.
 #[derive(Debug, Default)]
-pub(super) struct Failures(Mutex<HashMap<(SocketAddr, &'static str), LogLimiter>>);
+pub(super) struct Failures(Mutex<HashMap<(SocketAddr, &'static str), Known>>);
+
+/// One reason of one endpoint.
+#[derive(Debug)]
+struct Known {
+    limiter: LogLimiter,
+    count: u64,
+    last: SystemTime,
+}
+
+/// How often TLS with an endpoint failed for one reason, and when it did so last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TlsFailure {
+    pub(crate) endpoint: SocketAddr,
+    pub(crate) why: &'static str,
+    pub(crate) count: u64,
+    pub(crate) last: SystemTime,
+}
 
 impl Failures {
-    /// Whether to log that the handshake with this endpoint failed for this reason. `Some` has the number of failures since the
+    /// All that have happened since the service's TLS was changed, by endpoint and reason.
+    pub(super) fn all(&self) -> Vec<TlsFailure> {
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let failure =
+            |((endpoint, why), known): (&(SocketAddr, &'static str), &Known)| TlsFailure {
+                endpoint: *endpoint,
+                why,
+                count: known.count,
+                last: known.last,
+            };
+        let mut all: Vec<TlsFailure> = known.iter().map(failure).collect();
+        all.sort_by_key(|failure| (failure.endpoint, failure.why));
+        all
+    }
+
+    /// Counts a handshake with this endpoint that failed for this reason. Whether to log it: `Some` has the number of failures since the
     /// last line.
     pub(super) fn allow(
         &self,
@@ -28,10 +60,14 @@ impl Failures {
         if said.len() >= MOST_KNOWN && !said.contains_key(&key) {
             said.clear();
         }
-        let limiter = said.entry(key);
-        limiter
-            .or_insert_with(|| LogLimiter::every(INTERVAL))
-            .allow(now)
+        let known = said.entry(key).or_insert_with(|| Known {
+            limiter: LogLimiter::every(INTERVAL),
+            count: 0,
+            last: SystemTime::UNIX_EPOCH,
+        });
+        known.count += 1;
+        known.last = SystemTime::now();
+        known.limiter.allow(now)
     }
 }
 
@@ -51,6 +87,12 @@ mod tests {
         assert_eq!(failures.allow(one, "b", Moment(59_999)), Some(0));
         assert_eq!(failures.allow(two, "a", Moment(59_999)), Some(0));
         assert_eq!(failures.allow(one, "a", Moment(60_000)), Some(1));
+        let all = failures.all();
+        let counted = all.iter().map(|one| (one.endpoint, one.why, one.count));
+        assert!(
+            counted.eq([(one, "a", 3), (one, "b", 1), (two, "a", 1)]),
+            "{all:?}"
+        );
         for port in 0..5_000 {
             failures.allow(SocketAddr::from(([127, 0, 0, 2], port)), "a", Moment(0));
         }

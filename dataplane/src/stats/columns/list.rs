@@ -179,7 +179,7 @@ pub(in crate::stats) static COLUMNS: [Column; 119] = columns! {
         backend: |b| Count(b.counts.reuses), server: |_, s| Count(s.counts.reuses) }
     "cache_lookups" MCP "" Http "Looks into a cache, which there is none of." {}
     "cache_hits" MCP "" Http "Answers from a cache, which there is none of." {}
-    "srv_icur" MGP "idle_connections_current" Plain "Connections that wait to be used again." { server: |_, _| Level(0) }
+    "srv_icur" MGP "idle_connections_current" Plain "Connections that wait to be used again." { server: |_, s| Level(s.idle_safe + s.idle_unsafe) }
     "src_ilim" CLP "idle_connections_limit" Plain "The most connections that may wait to be used again." { server: |_, _| Empty }
     "qtime_max" MMP "max_queue_time_seconds" Millis "The longest that anybody waited." {
         backend: |b| Count(b.counts.queue_ms_max), server: |_, s| Count(s.counts.queue_ms_max) }
@@ -191,8 +191,8 @@ pub(in crate::stats) static COLUMNS: [Column; 119] = columns! {
         backend: |b| Count(b.counts.total_ms_max), server: |_, s| Count(s.counts.total_ms_max) }
     "eint" MCP "internal_errors_total" Plain "Errors of our own." {
         frontend: |_| Count(0), backend: |_| Count(0), server: |_, _| Count(0) }
-    "idle_conn_cur" MGP "unsafe_idle_connections_current" Plain "Waiting connections that not every request may use." { server: |_, _| Level(0) }
-    "safe_conn_cur" MGP "safe_idle_connections_current" Plain "Waiting connections that any request may use." { server: |_, _| Level(0) }
+    "idle_conn_cur" MGP "unsafe_idle_connections_current" Plain "Waiting connections that not every request may use." { server: |_, s| Level(s.idle_unsafe) }
+    "safe_conn_cur" MGP "safe_idle_connections_current" Plain "Waiting connections that any request may use." { server: |_, s| Level(s.idle_safe) }
     "used_conn_cur" MGP "used_connections_current" Plain "Connections in use." { server: |_, s| Level(s.current) }
     "need_conn_est" MGP "need_connections_current" Plain "Connections that are needed, as far as can be told." { server: |_, s| Level(s.current) }
     "uweight" MaP "uweight" Plain "The weight that was asked for; at a service that of all endpoints in use together." {
@@ -210,7 +210,7 @@ pub(in crate::stats) static COLUMNS: [Column; 119] = columns! {
     "h2req" MCP "" Http "Requests in HTTP/2." { frontend: |f| if_http(f.mode, Count(f.counts.http2_requests)) }
     "h3req" MCP "" Http "Requests in HTTP/3." {}
     "proto" CNS "" Plain "What a listener speaks." {}
-    "priv_idle_cur" MGP "private_idle_connections_current" Plain "Waiting connections that belong to one client." { server: |_, _| Level(0) }
+    "priv_idle_cur" MGP "private_idle_connections_current" Plain "Waiting connections that belong to one client." { server: |_, s| Level(s.idle_private) }
     "reqbin" MCP "req_bytes_in_total" Plain "Bytes of requests that came in." {
         frontend: |f| Count(f.counts.bytes_in), backend: |b| Count(b.counts.bytes_in), server: |_, s| Count(s.counts.bytes_in) }
     "reqbout" MCP "req_bytes_out_total" Plain "Bytes of requests that went out." {

@@ -7,7 +7,7 @@ use ballast_core::counters::Counts;
 use ballast_core::endpoint::{EndpointCounts, EndpointState};
 use ballast_core::moment::Moment;
 use ballast_core::service::{Endpoint, Service};
-use ballast_core::table::{self, State};
+use ballast_core::table::{self, Reuse, State};
 
 use super::super::check::Check;
 use super::super::meter::{Mean, Rate, Since};
@@ -86,6 +86,14 @@ impl ObservedEndpoint {
         (spec, table): (&table::Endpoint, &table::Endpoint),
         now: Moment,
     ) -> EndpointStats {
+        // These are levels: what was cleared is no part of them.
+        let level = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
+        let (idle_shared, idle_private) = (level(counts.idle_shared), level(counts.idle_private));
+        let http = service.spec().http.as_ref();
+        let (idle_safe, idle_unsafe) = match http.map(|http| http.reuse) {
+            Some(Reuse::Always) => (idle_shared, 0),
+            _ => (0, idle_shared),
+        };
         if let Some(cleared) = &self.cleared {
             counts.subtract(cleared);
         }
@@ -101,6 +109,9 @@ impl ObservedEndpoint {
             status: status(kind(endpoint, check.is_some(), now), check.as_deref()),
             is_backup: endpoint.state() == State::Backup,
             closes_loop: endpoint.closes_loop(),
+            idle_safe,
+            idle_unsafe,
+            idle_private,
             moved_from,
             check_port: check_port.or_else(|| checks.and_then(|health| health.port)),
             is_overridden: moved_from.is_some()

@@ -1,5 +1,6 @@
 //! The result of a dial, and its progress.
 
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -101,6 +102,8 @@ pub(crate) struct Progress {
     pub(crate) timed_out: bool,
     /// Whether the client is in the queue now.
     pub(crate) is_queued: bool,
+    /// The endpoint of the last attempt that came to nothing.
+    pub(crate) tried: Option<SocketAddr>,
 }
 
 /// Why a client got no endpoint.
