@@ -52,7 +52,8 @@ fn finding(criterion: &mut Criterion) {
                 let path = next.next().map_or("", String::as_str);
                 let request = get("shop.example.com", black_box(path), &[]);
                 match black_box(guarded.routes().decide(&request, client)) {
-                    Decision::To(found) | Decision::Denied(found) => found.prefix_length,
+                    Decision::To(found) => found.prefix_length,
+                    Decision::Denied(_) => 0,
                 }
             });
         });

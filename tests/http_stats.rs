@@ -274,6 +274,33 @@ fn each_end_has_its_letters() {
 }
 
 #[test]
+fn a_page_counts_as_what_happened_whatever_its_status() {
+    let logged = Logged::serve(
+        "haproxy",
+        "errors: {503: {status: 200}}, routes: [{path: /none, service: none}, {path: /denied, source-ranges: [\"192.0.2.0/24\"], denied: {status: 404}, service: none}]",
+        "  - {name: none, endpoints: []}\n",
+    );
+    // haproxy 2.6 logs and counts 503 for an `errorfile 503` that holds 200, and 404 for `deny deny_status 404`.
+    for (path, sent, status, letters) in [
+        ("/none", "HTTP/1.1 200 OK\r\n", 503, "SC--"),
+        ("/denied", "HTTP/1.1 404 Not Found\r\n", 404, "PR--"),
+    ] {
+        let answer = logged.get(path);
+        assert!(answer.starts_with(sent), "{answer}");
+        let line = logged.line();
+        assert_eq!((line.status, &*line.letters), (status, letters), "{path}");
+    }
+    for (column, count) in [
+        ("hrsp_2xx", 0),
+        ("hrsp_4xx", 1),
+        ("hrsp_5xx", 1),
+        ("dreq", 1),
+    ] {
+        assert_eq!(logged.number("web", "FRONTEND", column), count, "{column}");
+    }
+}
+
+#[test]
 fn a_request_that_is_cut_has_a_line() {
     let stuck = server(|mut client| {
         head(&mut client);

@@ -170,6 +170,109 @@ fn pages_follow_accept_and_files_of_the_table_do_not() {
 }
 
 #[test]
+fn an_error_page_may_have_a_status_a_type_and_fields_of_its_own() {
+    let text = |page: &str| {
+        routed(
+            &format!(", errors: {{503: {page}}}, routes: [{{path: /empty, service: empty}}]"),
+            &["{name: empty, endpoints: []}"],
+        )
+    };
+    let whole = "{status: 200, body-file: down.txt, content-type: text/x-down, response-headers: {set: {Retry-After: \"10\"}, remove: [Cache-Control]}}";
+    let ballast = Ballast::serve(&text("{status: 404}"), 1);
+    let mut client = Wire::to(ballast.address());
+    let page = client.get("/empty");
+    assert_eq!(page.status, 404);
+    assert!(
+        page.text().starts_with("404 Not Found\n"),
+        "{}",
+        page.text()
+    );
+    assert_eq!(page.field("Cache-Control"), Some("no-store"));
+
+    // While the file is not there, the answer is the usual one.
+    ballast.swap(&text(whole));
+    let page = client.get("/empty");
+    assert_eq!((page.status, page.field("Retry-After")), (503, None));
+
+    let file = ballast.table_path().parent().unwrap().join("down.txt");
+    for body in ["back soon", "back at five"] {
+        let before = ballast.ack();
+        fs::write(&file, body).unwrap();
+        ballast.until(|ballast| ballast.ack() != before);
+        let page = client.get("/empty");
+        assert_eq!((page.status, page.text().as_str()), (200, body));
+        assert!(!page.closes());
+        assert_eq!(page.field("Content-Type"), Some("text/x-down"));
+        assert_eq!(page.field("Retry-After"), Some("10"));
+        assert_eq!(page.field("Cache-Control"), None);
+        let head = client.ask("HEAD", "/empty");
+        assert_eq!(head.status, 200);
+        assert_eq!(head.field("Content-Length"), Some(&*body.len().to_string()));
+        assert_eq!(head.field("Retry-After"), Some("10"));
+    }
+    ballast.swap(&text("{status: 204}"));
+    let page = client.get("/empty");
+    assert_eq!((page.status, page.field("Content-Length")), (204, None));
+    assert_eq!(client.get("/empty").status, 204);
+}
+
+#[test]
+fn a_denial_may_have_a_status_a_body_and_fields_of_its_own() {
+    let ballast = Ballast::serve(&routed("", &[]), 1);
+    let folder = ballast.table_path().parent().unwrap().to_owned();
+    fs::write(folder.join("away.txt"), "go away").unwrap();
+    fs::write(folder.join("gone.txt"), "gone").unwrap();
+    let other = "source-ranges: [\"192.0.2.0/24\"]";
+    ballast.swap(&routed(
+        &format!(
+            ", http: {{response-headers: {{set: {{X-Last: l}}}}}}, errors: {{410: gone.txt}}, routes: [
+            {{path: /a, {other}, denied: {{status: 404, body-file: away.txt, content-type: text/x-away, response-headers: {{set: {{X-Reason: lan}}}}}}, status: 200}},
+            {{path: /b, {other}, denied: {{status: 410, response-headers: {{set: {{X-Reason: lan}}}}}}, status: 200}},
+            {{path: /c, {other}, denied: {{response-headers: {{set: {{X-Reason: lan}}}}}}, status: 200}},
+            {{path: /d, {other}, denied: {{status: 404, body-file: missing.txt}}, status: 200}},
+            {{path: /e, source-ranges: [\"127.0.0.0/8\"], denied: {{status: 404}}, status: 200}}], default: {{status: 200}}"
+        ),
+        &[],
+    ));
+    let mut client = Wire::to(ballast.address());
+    // Another spelling of a path is denied as the path is.
+    for path in ["/a", "/a/x", "//a", "/x/../%61"] {
+        let denied = client.get(path);
+        assert_eq!(
+            (denied.status, denied.text().as_str()),
+            (404, "go away"),
+            "{path}"
+        );
+        assert_eq!(denied.field("Content-Type"), Some("text/x-away"), "{path}");
+        assert_eq!(denied.field("X-Reason"), Some("lan"), "{path}");
+        assert_eq!(denied.field("X-Last"), Some("l"), "{path}");
+        assert!(!denied.closes(), "{path}");
+    }
+    let head = client.ask("HEAD", "/a");
+    assert_eq!(
+        (head.status, head.field("Content-Length")),
+        (404, Some("7"))
+    );
+    let denied = client.get("/b");
+    assert_eq!((denied.status, denied.text().as_str()), (410, "gone"));
+    assert_eq!(denied.field("X-Reason"), Some("lan"));
+    let denied = client.get("/c");
+    assert_eq!(
+        (denied.status, denied.field("X-Reason")),
+        (403, Some("lan"))
+    );
+    let denied = client.get("/d");
+    assert_eq!(denied.status, 404);
+    assert!(
+        denied.text().starts_with("404 Not Found\n"),
+        "{}",
+        denied.text()
+    );
+    assert_eq!(client.get("/e").status, 200);
+    assert_eq!(client.get("/").status, 200);
+}
+
+#[test]
 fn a_malformed_request_gets_the_tables_page_too() {
     let endpoint = Endpoint::saying("served");
     let ballast = Ballast::serve(&table("", "", &[&endpoint]), 1);

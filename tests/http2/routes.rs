@@ -21,9 +21,12 @@ fn table(version: &str, endpoint: SocketAddr) -> String {
         response-headers: {add: {x-from: route}}
         rewrite: {prefix: /inside, host: inside.example}
       - {path: /, when: {method: [PUT], query: [{name: v, value: '2'}]}, status: 410}
-      - {path: /admin, source-ranges: [192.0.2.0/24], service: s}";
+      - {path: /admin, source-ranges: [192.0.2.0/24], service: s}
+      - {path: /hidden, source-ranges: [192.0.2.0/24], denied: {status: 404, response-headers: {set: {x-from: denial}}}, service: s}
+      - {path: /none, service: none}
+    errors: {503: {status: 200, response-headers: {set: {x-from: page}}}}";
     format!(
-        "version: 1\nfrontends:\n  - name: f\n    bind: [\"127.0.0.1:0\"]\n    protocol: http\n    routes:{routes}\nservices: [{}, {}]\n",
+        "version: 1\nfrontends:\n  - name: f\n    bind: [\"127.0.0.1:0\"]\n    protocol: http\n    routes:{routes}\nservices: [{}, {}, {{name: none, endpoints: []}}]\n",
         service("s"),
         service("next")
     )
@@ -73,6 +76,19 @@ fn routes_hold_for_requests_of_http2_as_for_others() {
                 .map(|value| value.as_bytes())
                 .collect();
             assert_eq!(from, [&b"backend"[..], b"route"], "{version}");
+
+            for (method, path, status, from) in [
+                ("GET", "/hidden", 404, "denial"),
+                ("HEAD", "//hidden", 404, "denial"),
+                ("GET", "/none", 200, "page"),
+                ("HEAD", "/none", 200, "page"),
+            ] {
+                let mut sender = client.clone().ready().await.unwrap();
+                let (response, _) = sender.send_request(request(method, path), true).unwrap();
+                let response = response.await.unwrap();
+                assert_eq!(response.status().as_u16(), status, "{method} {path}");
+                assert_eq!(response.headers()["x-from"], from, "{method} {path}");
+            }
 
             for (method, path, status) in [
                 ("PUT", "/x?v=2", 410),

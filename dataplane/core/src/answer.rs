@@ -9,7 +9,7 @@ use crate::forward::{
     Edits, Head, Sink, write_framing, write_hsts, write_persistence, write_status,
 };
 use crate::http::{Framing, Version};
-use crate::table::MaxAge;
+use crate::table::{HeaderEdits, MaxAge};
 
 mod form;
 mod page;
@@ -23,8 +23,12 @@ use page::Page;
 #[derive(Clone, Copy, Debug)]
 pub struct OwnAnswer<'a> {
     status: u16,
+    /// The status of the answer in whose place it is.
+    counted: u16,
     body: Body<'a>,
     location: Option<&'a [u8]>,
+    /// Edits of its own, before those of the route and the frontend.
+    edits: Option<&'a HeaderEdits>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -78,9 +82,21 @@ impl<'a> OwnAnswer<'a> {
         }
     }
 
+    /// This answer in place of one with the status `counted`: a page of the table's `errors`.
+    #[must_use]
+    pub fn instead_of(self, counted: u16, edits: Option<&'a HeaderEdits>) -> Self {
+        Self {
+            counted,
+            edits,
+            ..self
+        }
+    }
+
     fn with(status: u16, body: Body<'a>) -> Self {
         Self {
             status,
+            counted: status,
+            edits: None,
             body: match status {
                 NO_CONTENT | RESET_CONTENT | NOT_MODIFIED => Body::Empty,
                 _ => body,
@@ -89,10 +105,16 @@ impl<'a> OwnAnswer<'a> {
         }
     }
 
-    /// The status.
+    /// The status that the client gets.
     #[must_use]
     pub fn status(&self) -> u16 {
         self.status
+    }
+
+    /// The status that is counted and logged: that of the answer in whose place it is, as with haproxy's `errorfile`.
+    #[must_use]
+    pub fn counted_status(&self) -> u16 {
+        self.counted
     }
 
     /// The length of the body.
@@ -143,14 +165,14 @@ pub fn write_fields(out: &mut impl Sink, answer: &OwnAnswer<'_>, to: &Recipient<
         let length = u64::try_from(answer.length()).unwrap_or(u64::MAX);
         write_framing(out, Framing::Length(length));
     }
-    let mut head = Head::new(out, to.edits);
+    let mut head = Head::new(out, to.edits.after(answer.edits));
     if let Some(content_type) = answer.content_type() {
         head.field("Content-Type", content_type.as_bytes());
     }
     if let Some(location) = answer.location {
         head.field("Location", location);
     }
-    if answer.status >= 400 {
+    if answer.counted >= 400 {
         head.field("Cache-Control", b"no-store");
     }
     if answer.status == METHOD_NOT_ALLOWED {

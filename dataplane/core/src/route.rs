@@ -11,6 +11,7 @@
 //!
 //! [`backends`]: crate::backends
 
+use std::cell::Cell;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -112,18 +113,23 @@ impl HttpRoutes {
     /// of the path that remains once unreserved characters are decoded, slashes merged and dot segments removed. What is reserved,
     /// such as `%2f`, stays as it is. The request goes to the route of its path as it came.
     #[must_use]
-    pub fn decide(&self, request: &Request<'_>, client: IpAddr) -> Decision<'_> {
+    pub fn decide<'r>(&'r self, request: &Request<'_>, client: IpAddr) -> Decision<'r> {
         let found = self.find(request);
-        let is_denied = |found: &Matched<'_>| {
+        if !self.index.is_guarded {
+            return Decision::To(found);
+        }
+        let denying = Cell::new(None);
+        let is_denied = |found: Matched<'r>| {
             let sources = found.route.sources.as_ref();
-            sources.is_some_and(|sources| !sources.contains(client))
+            let is_denied = sources.is_some_and(|sources| !sources.contains(client));
+            denying.set(is_denied.then_some(found.route));
+            is_denied
         };
-        let is_denied_as = |path: &str| is_denied(&self.find(&Request { path, ..*request }));
-        let is_denied = self.index.is_guarded
-            && (is_denied(&found) || normal::other_forms(request.path, is_denied_as));
-        match is_denied {
-            true => Decision::Denied(found),
-            false => Decision::To(found),
+        let is_denied_as = |path: &str| is_denied(self.find(&Request { path, ..*request }));
+        let _ = is_denied(found) || normal::other_forms(request.path, is_denied_as);
+        match denying.get() {
+            Some(by) => Decision::Denied(by),
+            None => Decision::To(found),
         }
     }
 
@@ -177,8 +183,8 @@ impl Index {
 /// What becomes of a request.
 #[derive(Clone, Copy, Debug)]
 pub enum Decision<'r> {
-    /// Its client may not use its route, or the route of a path that means the same: 403.
-    Denied(Matched<'r>),
+    /// Its client may not use this route, which is that of its path, or of a path that means the same.
+    Denied(&'r Route),
     /// It goes where this route says.
     To(Matched<'r>),
 }
@@ -206,8 +212,10 @@ impl Matched<'_> {
 pub struct Route {
     /// The target of the requests.
     pub target: Target,
-    /// The clients that may use this route, beside the frontend's ranges; others are answered 403. `None`: all clients.
+    /// The clients that may use this route, beside the frontend's ranges; others get `denial`. `None`: all clients.
     pub sources: Option<PrefixSet>,
+    /// The answer to others; `None`: 403, with its page.
+    pub denial: Option<Box<Denial>>,
     /// The limit of the time from the first byte of a request to the last one of its response. `None`: there is none.
     pub timeout: Option<Duration>,
     /// The edits of an answer of Ballast's own, where the target is one.
@@ -271,6 +279,28 @@ pub struct Answer {
     pub content_type: Option<Value>,
 }
 
+/// The answer to clients that a route denies.
+#[derive(Debug)]
+pub struct Denial {
+    /// The answer.
+    pub answer: Answer,
+    /// Edits of its header fields.
+    pub headers: Option<Box<HeaderEdits>>,
+}
+
+impl Denial {
+    fn new(page: &table::ErrorPage) -> Self {
+        Self {
+            answer: Answer {
+                status: page.status.unwrap_or(403),
+                body_file: page.body_file.clone(),
+                content_type: page.content_type.clone(),
+            },
+            headers: page.response_headers.clone(),
+        }
+    }
+}
+
 impl Route {
     /// An answer with this status and its usual page.
     fn answer(status: u16) -> Self {
@@ -281,6 +311,7 @@ impl Route {
                 content_type: None,
             }),
             sources: None,
+            denial: None,
             timeout: None,
             answer_headers: None,
             requests: None,
@@ -339,6 +370,7 @@ impl Route {
         };
         Self {
             sources: sources(route),
+            denial: route.denied.as_deref().map(Denial::new).map(Box::new),
             timeout: route.timeout,
             answer_headers: match target {
                 Target::Forward(_) => None,

@@ -45,7 +45,8 @@ pub use health::{Expect, Health, HealthMode};
 pub(crate) use host::is_dns_name;
 pub use host::{HostPattern, Scheme, ServerName, Target, UrlPath};
 pub use http::{
-    ErrorStatus, FrontendHttp, HeaderEdits, Http2, HttpVersion, Reuse, ServiceHttp, XForwarded,
+    ErrorPage, ErrorStatus, FrontendHttp, HeaderEdits, Http2, HttpVersion, Reuse, ServiceHttp,
+    XForwarded,
 };
 pub use leaf::Wrong;
 pub use locate::located;

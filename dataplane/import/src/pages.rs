@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 
-use ballast_core::table::{Entries, ErrorStatus, File};
+use ballast_core::table::{Entries, ErrorPage, ErrorStatus, File, OrMap};
 
 use super::decide::Rules;
 use super::importer::Importer;
@@ -157,7 +157,7 @@ impl Importer<'_> {
         &mut self,
         proxy: &Proxy,
         rules: &Rules<'_>,
-    ) -> Entries<ErrorStatus, File> {
+    ) -> Entries<ErrorStatus, OrMap<File, Box<ErrorPage>>> {
         let mut pages = proxy.errors.clone();
         let mut backends: Vec<_> = rules
             .backends
@@ -181,7 +181,7 @@ impl Importer<'_> {
             match self.page(&line, status, &page) {
                 Ok((name, _)) => {
                     if let Ok(status) = status.to_string().parse() {
-                        errors.push((status, file(&name)));
+                        errors.push((status, OrMap::Value(file(&name))));
                     }
                 }
                 Err(why) => self.report.left_out(&line, why),

@@ -9,7 +9,7 @@ use ballast_core::http::{Request, Version};
 use ballast_core::http2::Fields;
 use ballast_core::plan::{Frontend, HttpFrontend};
 use ballast_core::route::{self, Redirect, Route};
-use ballast_core::table::HeaderEdits;
+use ballast_core::table::{HeaderEdits, OrMap};
 
 use super::account::Account;
 use super::buffers::WriteBuffer;
@@ -22,6 +22,8 @@ use crate::worker::Worker;
 /// An answer that is ready to be sent.
 pub(super) struct Answer {
     pub(super) status: u16,
+    /// The status that is counted and logged.
+    counted: u16,
     reason: Reason,
     /// The head, as lines of HTTP/1 or as a header block of HTTP/2, and the body behind it.
     pub(super) bytes: WriteBuffer,
@@ -45,6 +47,7 @@ impl Answer {
         }
         Self {
             status: answer.status(),
+            counted: answer.counted_status(),
             reason,
             bytes,
             head_length,
@@ -147,7 +150,7 @@ impl Answer {
     pub(super) fn account(&self, peer: &Peer, account: &mut Account) {
         let counters = peer.counters();
         account.answers_because(self.reason, counters);
-        account.answers(counters, self.status);
+        account.answers(counters, self.counted);
         account.moved(counters, 0, self.body().len() as u64);
     }
 
@@ -185,15 +188,30 @@ pub(super) enum Own<'a> {
     Refused(u16, Reason),
     /// And how much of the path the route matched.
     Redirect(&'a Redirect, &'a Route, usize),
-    Asked(&'a route::Answer, &'a Route),
+    /// And the edits of its header fields.
+    Asked(&'a route::Answer, Option<&'a HeaderEdits>, Reason),
 }
 
 impl<'a> Own<'a> {
+    /// The answer of this route itself.
+    pub(super) fn of_route(answer: &'a route::Answer, route: &'a Route) -> Self {
+        Self::Asked(answer, route.answer_headers.as_deref(), Reason::Asked)
+    }
+
+    /// The answer to a client that this route denies.
+    pub(super) fn denied_by(route: &'a Route) -> Self {
+        match route.denial.as_deref() {
+            Some(denial) => Self::Asked(&denial.answer, denial.headers.as_deref(), Reason::Denied),
+            None => Self::Refused(403, Reason::Denied),
+        }
+    }
+
     /// The edits of the route that asks for the answer.
     fn edits(self) -> Option<&'a HeaderEdits> {
         match self {
             Self::Refused(..) => None,
-            Self::Redirect(_, route, _) | Self::Asked(_, route) => route.answer_headers.as_deref(),
+            Self::Redirect(_, route, _) => route.answer_headers.as_deref(),
+            Self::Asked(_, edits, _) => edits,
         }
     }
 
@@ -218,16 +236,16 @@ impl<'a> Own<'a> {
                     None => (400, Reason::Malformed),
                 }
             }
-            Self::Asked(asked, _) => {
+            Self::Asked(asked, _, reason) => {
                 let plan = worker.plan();
                 if let Some(file) = &asked.body_file
                     && let Ok(body) = plan.files.get(file)
                 {
                     let kind = asked.content_type.as_deref();
                     let kind = kind.unwrap_or_else(|| content_type(file));
-                    return write(&OwnAnswer::file(asked.status, kind, body), Reason::Asked);
+                    return write(&OwnAnswer::file(asked.status, kind, body), reason);
                 }
-                (asked.status, Reason::Asked)
+                (asked.status, reason)
             }
         };
         let form = Form::accepted_by(request.fields);
@@ -248,12 +266,30 @@ pub(super) fn with_page<T>(
     let mut errors = frontend
         .into_iter()
         .flat_map(|frontend| frontend.spec().errors.iter());
-    if let Some((_, file)) = errors.find(|(code, _)| code.code() == status)
-        && let Ok(body) = worker.plan().files.get(file)
-    {
-        return write(&OwnAnswer::file(status, content_type(file), body));
-    }
-    write(&OwnAnswer::page_as(status, form))
+    let page = errors.find(|(code, _)| code.code() == status);
+    let plan = worker.plan();
+    let body = |file| plan.files.get(file);
+    let usual = OwnAnswer::page_as(status, form);
+    let answer = match page {
+        None => usual,
+        Some((_, OrMap::Value(file))) => match body(file) {
+            Ok(body) => OwnAnswer::file(status, content_type(file), body),
+            Err(_) => usual,
+        },
+        Some((_, OrMap::Map(page))) => {
+            let sent = page.status.unwrap_or(status);
+            let edits = page.response_headers.as_deref();
+            let answer = match &page.body_file {
+                None => Some(OwnAnswer::page_as(sent, form)),
+                Some(file) => body(file).ok().map(|body| {
+                    let kind = page.content_type.as_deref();
+                    OwnAnswer::file(sent, kind.unwrap_or_else(|| content_type(file)), body)
+                }),
+            };
+            answer.map_or(usual, |answer| answer.instead_of(status, edits))
+        }
+    };
+    write(&answer)
 }
 
 /// The edits of an answer of Ballast's own: the route's, and the frontend's.

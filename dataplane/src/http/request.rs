@@ -177,8 +177,9 @@ fn destination<'a>(
 ) -> Result<Destination<'a>, Own<'a>> {
     let request = message.request;
     let worker = &peer.worker;
-    let Decision::To(found) = http.routes().decide(request, peer.key.client().ip()) else {
-        return Err(Own::Refused(403, Reason::Denied));
+    let found = match http.routes().decide(request, peer.key.client().ip()) {
+        Decision::To(found) => found,
+        Decision::Denied(by) => return Err(Own::denied_by(by)),
     };
     found.route.count_request(worker.id);
     match &found.route.target {
@@ -194,7 +195,7 @@ fn destination<'a>(
         Target::Redirect(redirect) => {
             Err(Own::Redirect(redirect, found.route, found.prefix_length))
         }
-        Target::Answer(asked) => Err(Own::Asked(asked, found.route)),
+        Target::Answer(asked) => Err(Own::of_route(asked, found.route)),
     }
 }
 

@@ -95,6 +95,30 @@ fn a_page_of_text() {
 }
 
 #[test]
+fn an_answer_in_place_of_another_has_its_own_status_and_fields() {
+    let edits: HeaderEdits = serde_json::from_str(
+        r#"{"set": {"Retry-After": "10", "X-Site": "page"}, "remove": ["Cache-Control"]}"#,
+    )
+    .unwrap();
+    let last: HeaderEdits = serde_json::from_str(r#"{"set": {"X-Site": "frontend"}}"#).unwrap();
+    let to = Recipient {
+        edits: Edits::of_answer(None, Some(&last)),
+        ..recipient(Version::Http11)
+    };
+    let page = OwnAnswer::file(200, "text/plain", b"soon");
+    let answer = page.instead_of(503, Some(&edits));
+    assert_eq!((answer.status(), answer.counted_status()), (200, 503));
+    assert_eq!(
+        written(&answer, &to),
+        "HTTP/1.1 200 OK\r\nContent-Length: 4\r\nContent-Type: text/plain\r\nRetry-After: 10\r\nX-Site: frontend\r\n\r\nsoon"
+    );
+    // An outage that looks well must not be kept by a cache, unless the table says so.
+    let text = written(&page.instead_of(503, None), &to);
+    assert!(text.contains("\r\nCache-Control: no-store\r\n"), "{text}");
+    assert_eq!((page.status(), page.counted_status()), (200, 200));
+}
+
+#[test]
 fn the_connection_and_hsts() {
     let answer = OwnAnswer::page_as(503, Form::Text);
     let cases = [
@@ -217,7 +241,7 @@ proptest! {
 
 #[test]
 fn the_edits_of_the_table_change_what_ballast_writes_but_not_what_frames() {
-    let parsed = |json| serde_json::from_str::<crate::table::HeaderEdits>(json).unwrap();
+    let parsed = |json| serde_json::from_str::<HeaderEdits>(json).unwrap();
     let route = parsed(r#"{"set": {"Cache-Control": "max-age=1", "X-A": "route"}}"#);
     let frontend =
         parsed(r#"{"set": {"X-A": "frontend"}, "add": {"X-B": "1"}, "remove": ["Content-Type"]}"#);

@@ -56,6 +56,14 @@ impl<'a> Edits<'a> {
         }
     }
 
+    /// These edits of an answer of Ballast's own, after those of its page.
+    pub(crate) fn after(self, page: Option<&'a HeaderEdits>) -> Self {
+        let [_, _, route, frontend] = self.steps;
+        Self {
+            steps: [None, page, route, frontend],
+        }
+    }
+
     /// The last value that is set for the field of this name.
     pub(super) fn set_value(&self, name: &str) -> Option<&'a Value> {
         let steps = self.steps.into_iter().flatten().rev();

@@ -1,7 +1,10 @@
 //! What a good table says and its author hardly means: warnings of `ballast check`.
 
 use super::http::HeaderEdits;
-use super::{Frontend, HostPattern, PathMatch, Problem, Protocol, Redirect, Route, RoutingTable};
+use super::{
+    ErrorPage, Frontend, HostPattern, OrMap, PathMatch, Problem, Protocol, Redirect, Route,
+    RoutingTable,
+};
 
 /// A warning for each such place, in the order of the table.
 #[must_use]
@@ -15,6 +18,11 @@ pub fn advice(table: &RoutingTable) -> Vec<Problem> {
         let default = default.map(|route| (format!("{at}.default"), route));
         for (at, route) in routes.chain(default) {
             of_route(&at, route, frontend, &mut found);
+        }
+        for (status, page) in frontend.errors.iter() {
+            if let OrMap::Map(page) = page {
+                of_page(format!("{at}.errors.{}", status.code()), page, &mut found);
+            }
         }
     }
     found
@@ -41,11 +49,32 @@ fn of_route(at: &str, route: &Route, frontend: &Frontend, found: &mut Vec<Proble
             ));
         }
     }
+    if let Some(page) = &route.denied {
+        let at = format!("{at}.denied");
+        if route.source_ranges.is_none() {
+            found.push(Problem::new(
+                at.clone(),
+                "nobody is denied by this route",
+                "add source-ranges, or remove it",
+            ));
+        }
+        of_page(at, page, found);
+    }
     let edits = (&route.request_headers, &route.response_headers);
     of_edits(at, edits, found);
     for (index, backend) in route.backends.iter().enumerate() {
         let edits = (&backend.request_headers, &backend.response_headers);
         of_edits(&format!("{at}.backends[{index}]"), edits, found);
+    }
+}
+
+fn of_page(at: String, page: &ErrorPage, found: &mut Vec<Problem>) {
+    if *page == ErrorPage::default() {
+        found.push(Problem::new(
+            at,
+            "changes nothing",
+            "add status, body-file or response-headers, or remove it",
+        ));
     }
 }
 
@@ -194,5 +223,25 @@ services: [{{name: s, endpoints: []}}]
             "[2].backends[0].response-headers",
         ];
         assert_eq!(places("http", &routes), expected);
+    }
+
+    #[test]
+    fn a_denial_of_nobody_and_a_page_of_nothing_are_told() {
+        let routes = [
+            "{path: /a, service: s, denied: {status: 404}}",
+            "{path: /b, service: s, source-ranges: [10.0.0.0/8], denied: {}}",
+            "{path: /c, service: s, source-ranges: [10.0.0.0/8], denied: {status: 404}}",
+        ];
+        assert_eq!(places("http", &routes), ["[0].denied", "[1].denied"]);
+        let table = "version: 1
+frontends:
+  - name: f
+    bind: [\"127.0.0.1:8080\"]
+    protocol: http
+    errors: {502: {status: 503}, 503: {}, 504: e}
+";
+        let table = parse(table.as_bytes(), Format::Yaml).unwrap();
+        let found: Vec<String> = advice(&table).into_iter().map(|found| found.at).collect();
+        assert_eq!(found, ["frontends[0].errors.503"]);
     }
 }

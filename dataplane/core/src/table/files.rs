@@ -3,7 +3,7 @@
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
-use super::{EndpointTls, Frontend, Protocol, Route, RoutingTable, Service};
+use super::{EndpointTls, ErrorPage, Frontend, OrMap, Protocol, Route, RoutingTable, Service};
 
 /// Every file that the table names, with its place, as it is written: relative to the table's folder, or absolute.
 #[must_use]
@@ -49,16 +49,24 @@ impl Files {
         if let Some(route) = &frontend.default {
             self.route(format_args!("frontends[{index}].default"), route);
         }
-        for (status, file) in frontend.errors.iter() {
-            self.add(
-                format_args!("frontends[{index}].errors.{}", status.code()),
-                Some(file),
-            );
+        for (status, page) in frontend.errors.iter() {
+            let at = format!("frontends[{index}].errors.{}", status.code());
+            match page {
+                OrMap::Value(file) => self.add(at, Some(file)),
+                OrMap::Map(page) => self.page(at, page),
+            }
         }
     }
 
     fn route(&mut self, at: impl Display, route: &Route) {
+        if let Some(page) = &route.denied {
+            self.page(format_args!("{at}.denied"), page);
+        }
         self.add(format_args!("{at}.body-file"), route.body_file.as_deref());
+    }
+
+    fn page(&mut self, at: impl Display, page: &ErrorPage) {
+        self.add(format_args!("{at}.body-file"), page.body_file.as_deref());
     }
 
     fn service(&mut self, index: usize, service: &Service) {

@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use super::address::Bind;
 use super::entries::Entries;
-use super::fields::{List, OrOff, is_default, is_seconds, shown_as_written};
-use super::http::{ErrorStatus, FrontendHttp};
+use super::fields::{List, OrMap, OrOff, is_default, is_seconds, shown_as_written};
+use super::http::{ErrorPage, ErrorStatus, FrontendHttp};
 use super::leaf::AsText;
 use super::route::{Backend, Route};
 use super::text::{File, LabelKey, Name, Text};
@@ -81,9 +81,9 @@ pub struct Frontend {
     /// http, https and tls: where requests go that match no route. It has no host and no path.
     #[serde(default, skip_serializing_if = "is_default")]
     pub default: Option<Box<Route>>,
-    /// http and https: files with the bodies of Ballast's own answers, by status from 400 to 599.
+    /// http and https: Ballast's own answers by status, from 400 to 599: a file with the body, or a map that says more.
     #[serde(default, skip_serializing_if = "is_default")]
-    pub errors: Entries<ErrorStatus, File>,
+    pub errors: Entries<ErrorStatus, OrMap<File, Box<ErrorPage>>>,
 }
 
 impl Frontend {

@@ -10,7 +10,7 @@ use super::entries::Entries;
 use super::fields::{List, OrMap, Within, is, is_default};
 use super::leaf::{AsText, Leaf, Wrong, leaf};
 use super::span::{MaxAge, Size};
-use super::text::{Token, Value};
+use super::text::{File, Token, Value};
 
 /// How HTTP is spoken with the clients of a frontend.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
@@ -203,6 +203,24 @@ impl HeaderEdits {
         let written = written.map(|(name, _)| &**name);
         written.chain(self.remove.iter().map(|name| &**name))
     }
+}
+
+/// An answer of Ballast's own, in place of the built-in one.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(default, rename_all = "kebab-case", deny_unknown_fields)]
+pub struct ErrorPage {
+    /// The status that the client gets, from 200 to 599. Absent: that of the answer.
+    #[serde(with = "Within::<200, 599>", skip_serializing_if = "is_default")]
+    pub status: Option<u16>,
+    /// A file with the body. Absent: the page for that status.
+    #[serde(skip_serializing_if = "is_default")]
+    pub body_file: Option<File>,
+    /// The Content-Type of that body. Absent: by the file's name.
+    #[serde(skip_serializing_if = "is_default")]
+    pub content_type: Option<Value>,
+    /// Edits of the header fields of the answer, before those of the frontend.
+    #[serde(skip_serializing_if = "is_default")]
+    pub response_headers: Option<Box<HeaderEdits>>,
 }
 
 /// The status of one of Ballast's own answers, as a key of `errors`.

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::fields::{List, OrMap, Within, is_default, number, shown_as_written};
 use super::host::{HostPattern, Scheme, UrlPath};
-use super::http::HeaderEdits;
+use super::http::{ErrorPage, HeaderEdits};
 use super::leaf::AsText;
 use super::text::{Alpn, File, Name, Parameter, ParameterValue, Token, Value};
 
@@ -41,6 +41,9 @@ pub struct Route {
         skip_serializing_if = "is_default"
     )]
     pub source_ranges: Option<List<IpNet>>,
+    /// The answer to clients outside of `source-ranges`. Absent: 403, with its page.
+    #[serde(skip_serializing_if = "is_default")]
+    pub denied: Option<Box<ErrorPage>>,
     /// For connections that are passed on unopened: the client must offer one of these protocols (ALPN).
     #[serde(skip_serializing_if = "is_default")]
     pub alpn: Option<List<Alpn>>,

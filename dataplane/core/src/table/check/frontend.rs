@@ -28,6 +28,12 @@ impl Check<'_> {
         if let Some(edits) = &frontend.http().response_headers {
             self.header_edits(&format!("{at}.http.response-headers"), edits);
         }
+        for (status, page) in frontend.errors.iter() {
+            if let OrMap::Map(page) = page {
+                let at = format!("{at}.errors.{}", status.code());
+                self.error_page(&at, page);
+            }
+        }
         if let Some(http) = &frontend.http
             && http.hsts.is_some()
             && frontend.protocol == Protocol::Http

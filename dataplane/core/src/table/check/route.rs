@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
 use super::super::{
-    Frontend, HostPattern, OrMap, PathMatch, Protocol, Reach, Redirect, Rewrite, Route,
+    ErrorPage, Frontend, HostPattern, OrMap, PathMatch, Protocol, Reach, Redirect, Rewrite, Route,
 };
 use super::Check;
 
@@ -100,6 +100,9 @@ impl Check<'_> {
             self.redirect(at, redirect);
         }
         self.answer(at, route);
+        if let Some(page) = &route.denied {
+            self.error_page(&format!("{at}.denied"), page);
+        }
     }
 
     /// A route leads to exactly one thing.
@@ -164,6 +167,7 @@ impl Check<'_> {
             (route.r#match != PathMatch::Segment, "match"),
             (route.ignore_case, "ignore-case"),
             (route.when.is_some(), "when"),
+            (route.denied.is_some(), "denied"),
             (route.request_headers.is_some(), "request-headers"),
             (route.response_headers.is_some(), "response-headers"),
             (route.rewrite.is_some(), "rewrite"),
@@ -312,6 +316,27 @@ impl Check<'_> {
                 ),
                 Some(_) => {}
             }
+        }
+    }
+
+    /// An answer of the table in place of one of Ballast's own.
+    pub(super) fn error_page(&mut self, at: &str, page: &ErrorPage) {
+        if let Some(status @ (204 | 205 | 304)) = page.status {
+            for (there, field) in [
+                (page.body_file.is_some(), "body-file"),
+                (page.content_type.is_some(), "content-type"),
+            ] {
+                if there {
+                    self.report(
+                        format_args!("{at}.{field}"),
+                        format!("an answer with status {status} has no body"),
+                        "remove it, or use another status",
+                    );
+                }
+            }
+        }
+        if let Some(edits) = &page.response_headers {
+            self.header_edits(&format!("{at}.response-headers"), edits);
         }
     }
 

@@ -43,6 +43,39 @@ fn routes_lead_to_one_thing() {
             "add status",
         ),
         row(
+            routes(
+                "http",
+                "{service: s, source-ranges: [10.0.0.0/8], denied: {status: 204, body-file: b}}",
+            ),
+            "frontends[0].routes[0].denied.body-file",
+            "an answer with status 204 has no body",
+            "remove it, or use another status",
+        ),
+        row(
+            routes(
+                "tls",
+                "{service: s, source-ranges: [10.0.0.0/8], denied: {status: 404}}",
+            ),
+            "frontends[0].routes[0].denied",
+            "a connection that is relayed unopened has no denied",
+            "let TLS end here",
+        ),
+        row(
+            frontend("http", "errors: {503: {status: 100}}"),
+            "frontends[0].errors.503.status",
+            "100 is out of range",
+            "200 to 599",
+        ),
+        row(
+            frontend(
+                "http",
+                "errors: {503: {response-headers: {set: {Content-Length: \"1\"}}}}",
+            ),
+            "frontends[0].errors.503.response-headers.set.Content-Length",
+            "is about the connection",
+            "remove it",
+        ),
+        row(
             routes("http", "{status: 204, body-file: b}"),
             "frontends[0].routes[0].body-file",
             "status 204 has no body",

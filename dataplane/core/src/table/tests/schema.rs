@@ -134,7 +134,7 @@ fn a_list_is_nothing_else() {
 #[test]
 fn a_map_is_nothing_else() {
     // What is off or short here could be {} as well.
-    let may_be_map = ["ejection", "rewrite"];
+    let may_be_map = ["ejection", "rewrite", "503"];
     let is_no_map = |at: &str, node: &Node| {
         !matches!(node, Node::Map(_)) && !may_be_map.contains(&last_key(at))
     };
