@@ -81,7 +81,7 @@ fn what_the_table_says_stands_in_its_columns() {
         ("pool:a", "BACKEND", "uweight", "3"),
         ("pool:a", "BACKEND", "lastsess", "-1"),
         ("pool:a", "BACKEND", "type", "1"),
-        ("pool:a", "BACKEND", "slim", ""),
+        ("pool:a", "BACKEND", "slim", "77"),
         ("gone", "BACKEND", "slim", "9"),
         ("pool:a", "10.0.0.1:1", "weight", "3"),
         ("pool:a", "10.0.0.1:1", "type", "2"),

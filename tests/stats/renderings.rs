@@ -98,7 +98,10 @@ fn metrics_are_what_a_strict_scraper_takes() {
         value("haproxy_backend_agg_server_status", "proxy=pool:a,state=UP"),
         3.0
     );
-    assert!(value("haproxy_backend_limit_sessions", "proxy=pool:a").is_nan());
+    assert_eq!(
+        value("haproxy_backend_limit_sessions", "proxy=pool:a"),
+        77.0
+    );
     assert_eq!(
         value(
             "ballast_connections_refused_total",
@@ -199,6 +202,10 @@ fn the_pages_data_names_everything() {
     assert_eq!(all["frontends"][0]["protocol"], "tcp");
     assert_eq!(all["services"][0]["name"], "pool:a");
     assert_eq!(all["services"][0]["algorithm"], "least-connections");
+    assert_eq!(all["services"][0]["limit"], 77);
+    for (place, status) in ["UP", "EMPTY", "DOWN"].into_iter().enumerate() {
+        assert_eq!(all["services"][place]["status"], status, "{place}");
+    }
     let endpoints = all["services"][0]["endpoints"].as_array().unwrap();
     assert_eq!(endpoints.len(), 5);
     assert_eq!(endpoints[0]["address"], "10.0.0.1:1");

@@ -84,15 +84,13 @@ impl Observer {
         process.session_rate = self.process_sessions;
         process.connection_rate = self.process_connections;
         process.byte_rate = self.process_bytes;
+        let services = self.services.iter_mut();
+        let services = services.map(|back| back.stats(&process, now)).collect();
         Snapshot {
             taken: now,
             process,
             frontends,
-            services: self
-                .services
-                .iter_mut()
-                .map(|back| back.stats(now))
-                .collect(),
+            services,
         }
     }
 
@@ -242,7 +240,7 @@ impl Observer {
     }
 
     fn follow_services(&mut self, plan: &Plan, is_first: bool, now: Moment) {
-        let modes = modes(plan);
+        let uses = uses(plan);
         let mut before: HashMap<Name, Box<ObservedService>> = self
             .services
             .drain(..)
@@ -260,7 +258,7 @@ impl Observer {
                     Box::new(ObservedService::new(iid, service, is_first, now))
                 }
             };
-            back.mode = modes.get(name).copied().unwrap_or_default();
+            back.used = uses.get(name).copied().unwrap_or_default();
             self.services.push(back);
         }
         for mut gone in before.into_values() {
@@ -269,9 +267,17 @@ impl Observer {
     }
 }
 
-/// What the frontends of each service speak; http wins where they differ, because it counts more.
-fn modes(plan: &Plan) -> HashMap<&str, Mode> {
-    let mut modes = HashMap::new();
+/// How the frontends that lead to a service use it.
+#[derive(Clone, Copy, Debug, Default)]
+struct Used {
+    /// What they speak; http wins where they differ, because it counts more.
+    mode: Mode,
+    /// The most sessions that all of them together have at once; `None`: no frontend leads here, or one has no such limit.
+    limit: Option<u32>,
+}
+
+fn uses(plan: &Plan) -> HashMap<&str, Used> {
+    let mut uses: HashMap<&str, Used> = HashMap::new();
     for frontend in plan.frontends() {
         let spec = frontend.spec();
         let passed: HashSet<&Name> = spec
@@ -279,16 +285,30 @@ fn modes(plan: &Plan) -> HashMap<&str, Mode> {
             .filter(|route| route.passthrough)
             .flat_map(table::Route::services)
             .collect();
-        for service in spec.services() {
+        // A connection of HTTP/2 has many requests at once: its limit is none of theirs.
+        let limit = match mode(spec.protocol) {
+            Mode::Http => None,
+            Mode::Tcp | Mode::Udp => frontend.limits().connections,
+        };
+        // A route may name a service that another route of the frontend names, too.
+        let services: HashSet<&Name> = spec.services().collect();
+        for service in services {
             let mode = match mode(spec.protocol) {
                 Mode::Http if passed.contains(&service) => Mode::Tcp,
                 mode => mode,
             };
-            let known: &mut Mode = modes.entry(&**service).or_insert(mode);
-            *known = mode.max(*known);
+            uses.entry(&**service)
+                .and_modify(|used| {
+                    used.mode = mode.max(used.mode);
+                    used.limit = used
+                        .limit
+                        .zip(limit)
+                        .map(|(one, more)| one.saturating_add(more));
+                })
+                .or_insert(Used { mode, limit });
         }
     }
-    modes
+    uses
 }
 
 fn mode(protocol: table::Protocol) -> Mode {

@@ -300,6 +300,8 @@ pub struct ServiceStats {
     pub current: u32,
     /// The most at once.
     pub peak: u32,
+    /// The most that there may be at once.
+    pub limit: u32,
     /// Whether checks are ignored now.
     pub is_panicking: bool,
     /// How often an endpoint went down within a minute of having come back.

@@ -35,7 +35,7 @@ pub(in crate::stats) static COLUMNS: [Column; 119] = columns! {
     "smax" MMP "max_sessions" Plain "The most sessions at once." {
         frontend: |f| Level(f.peak), backend: |b| Level(b.peak), server: |_, s| Level(s.peak) }
     "slim" CLP "limit_sessions" Plain "The most sessions that there may be at once." {
-        frontend: |f| Level(f.limit), backend: room, server: |_, s| Value::level_or_empty(s.limit) }
+        frontend: |f| Level(f.limit), backend: |b| Level(b.limit), server: |_, s| Value::level_or_empty(s.limit) }
     "stot" MCP "sessions_total" Plain "Sessions in all." {
         frontend: |f| Count(f.counts.sessions), backend: |b| Count(b.own.sessions), server: |_, s| Count(s.counts.sessions) }
     "bin" MCP "bytes_in_total" Plain "Bytes from clients." {
@@ -265,13 +265,6 @@ const fn empty(
 /// Empty where there are no checks.
 fn of_check<'a>(endpoint: &'a EndpointStats, of: impl Fn(&'a Check) -> Value<'a>) -> Value<'a> {
     endpoint.check.as_deref().map_or(Empty, of)
-}
-
-/// What all endpoints together take; empty where one takes any number.
-fn room(service: &ServiceStats) -> Value<'_> {
-    let mut limits = service.endpoints.iter().map(|endpoint| endpoint.limit);
-    let room = limits.try_fold(0_u32, |room, limit| Some(room.saturating_add(limit?)));
-    Value::level_or_empty(room.filter(|room| *room > 0))
 }
 
 /// haproxy's word.

@@ -11,10 +11,10 @@ use ballast_core::service::{Service, ServiceCounts};
 
 use super::super::history::{History, Second};
 use super::super::meter::{Mean, Rate, Since};
-use super::super::snapshot::{EndpointStats, Mode, ServiceStats, StatusKind};
+use super::super::snapshot::{EndpointStats, Mode, Process, ServiceStats, StatusKind};
 use super::super::value::small;
 use super::endpoint::{ObservedEndpoint, idle, look_at_means, means};
-use super::{next, seconds_of};
+use super::{Used, next, seconds_of};
 
 /// A service as it was read last.
 #[derive(Debug)]
@@ -22,7 +22,7 @@ pub(super) struct ObservedService {
     pub(super) iid: u32,
     last_sid: u32,
     pub(super) service: Arc<Service>,
-    pub(super) mode: Mode,
+    pub(super) used: Used,
     sessions: Rate,
     means: [Mean; 4],
     since: Since,
@@ -44,7 +44,7 @@ impl ObservedService {
             iid,
             last_sid: 0,
             service: Arc::clone(service),
-            mode: Mode::Tcp,
+            used: Used::default(),
             sessions: Rate::default(),
             means: [Mean::default(); 4],
             since: Since::new(kind_of(service, now), now),
@@ -197,7 +197,7 @@ impl ObservedService {
         self.with_own(sum, now)
     }
 
-    pub(super) fn stats(&mut self, now: Moment) -> ServiceStats {
+    pub(super) fn stats(&mut self, process: &Process, now: Moment) -> ServiceStats {
         let mut sum = self.removed();
         let service = Arc::clone(&self.service);
         let endpoints = self.endpoints.iter_mut().zip(service.endpoints());
@@ -231,11 +231,12 @@ impl ObservedService {
             name: service.spec().name.clone(),
             iid: self.iid,
             spec: Arc::clone(service.spec()),
-            mode: self.mode,
+            mode: self.used.mode,
             queue: small(state.queue().len()),
             queue_peak: small(state.queue().peak()),
             current: state.current(),
             peak: state.peak(),
+            limit: limit(self.used, process, &endpoints),
             is_panicking: service.is_panicking(),
             flaps: state.checked().flaps(),
             own,
@@ -251,6 +252,20 @@ impl ObservedService {
             endpoints,
         }
     }
+}
+
+/// The most sessions that there may be at once: as many as all endpoints take together, and no more than its frontends have, or the
+/// process.
+fn limit(used: Used, process: &Process, endpoints: &[EndpointStats]) -> u32 {
+    let most = match used.mode {
+        Mode::Udp => process.most_flows,
+        Mode::Tcp | Mode::Http => process.limit,
+    };
+    let mut limits = endpoints.iter().map(|endpoint| endpoint.limit);
+    let room = limits.try_fold(0_u32, |room, limit| Some(room.saturating_add(limit?)));
+    let room = room.filter(|room| *room > 0);
+    let limits = [room, used.limit].into_iter().flatten();
+    limits.fold(most, u32::min)
 }
 
 /// Its part of a history, in sum over all seconds.
