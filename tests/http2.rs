@@ -637,6 +637,61 @@ fn requests_pass_in_tls_on_both_sides() {
 }
 
 #[test]
+fn a_request_that_waits_is_sent_in_the_version_that_it_was_written_for() {
+    let papers = Papers::new();
+    papers.issue("shop", &["shop.test"]);
+    let gate = Arc::new(AtomicBool::new(false));
+    let is_open = Arc::clone(&gate);
+    let slow = common::server(move |mut client| {
+        client.read(&mut [0; 4096]).ok();
+        while !is_open.load(Ordering::Relaxed) {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok";
+        client.write_all(answer).ok();
+    });
+    let inner = Ballast::serve(&https_table(&papers, "h1", slow), 1);
+    let service = format!(
+        "name: s, tls: {{sni: shop.test, ca: {}}}, timeouts: {{queue: 20s}},",
+        papers.named("ca.pem")
+    );
+    let of_version = |version| {
+        let text = table("", version, inner.address());
+        let text = text.replace("name: s,", &service);
+        text.replace("\"}]", "\", max-connections: 1}]")
+    };
+    let outer = Ballast::serve(&of_version("h1"), 1);
+    let asks = |path: &str| {
+        let mut client = std::net::TcpStream::connect(outer.address()).expect("a connection");
+        let request =
+            format!("GET {path} HTTP/1.1\r\nHost: shop.test\r\nConnection: close\r\n\r\n");
+        client.write_all(request.as_bytes()).expect("a request");
+        client
+    };
+    let waits = |count| {
+        let line = format!("ballast_queue_waiting{{service=\"s\"}} {count}\n");
+        outer.until(|outer| outer.metrics().contains(&line));
+    };
+    let mut first = asks("/first");
+    outer.until(|outer| outer.in_flight() == 1);
+    let mut second = asks("/second");
+    waits(1);
+    outer.swap(&of_version("h2"));
+    gate.store(true, Ordering::Relaxed);
+    for client in [&mut first, &mut second] {
+        let mut answer = String::new();
+        client.read_to_string(&mut answer).expect("an answer");
+        assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    }
+    // The next request is written for the new version.
+    let mut answer = String::new();
+    let mut third = asks("/third");
+    third.read_to_string(&mut answer).expect("an answer");
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    until_idle(&outer);
+}
+
+#[test]
 fn operators_see_requests_of_http2() {
     for (form, expected) in [
         ("haproxy", "\"GET http://shop.example/a?q=1 HTTP/2.0\""),

@@ -182,11 +182,7 @@ impl Compiler {
                 roots: &self.roots,
                 files,
             };
-            let http = spec
-                .http
-                .as_ref()
-                .map(|http| http.version)
-                .unwrap_or_default();
+            let http = spec.http_version();
             let compiled = ClientTls::compile(tls, http, &mut certificates, &context, before);
             Some((spec.name.clone(), compiled))
         });

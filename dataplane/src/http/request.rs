@@ -230,13 +230,12 @@ impl Destination<'_> {
         client: &'a forward::Client<'a>,
     ) -> ToEndpoint<'a> {
         let service = self.chosen.service;
-        let http = service.spec().http.as_ref();
         ToEndpoint {
             request: message.request,
             framing: message.framing,
             upgrades: message.upgrades,
             keeps_connection: true,
-            version: http.map_or_else(HttpVersion::default, |http| http.version),
+            version: service.spec().http_version(),
             endpoint: peer.local_address(),
             client,
             options: frontend.spec().http(),

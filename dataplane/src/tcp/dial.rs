@@ -235,13 +235,17 @@ impl Attempts<'_> {
             .pick_in_turn(self.caller.key, &self.tried, self.now, &mut rng)
     }
 
-    /// Switches to the service of the plan in force.
+    /// Switches to the service of the plan in force. A request is written for one version of HTTP: where the service has come to
+    /// speak another one, the request stays with the service as it was.
     pub(super) fn refresh_service(&mut self) -> Result<(), Refusal> {
         let plan = self.caller.worker.plan();
         if !Arc::ptr_eq(&plan, &self.plan) {
             let service = plan.service(self.service.state().name());
-            self.service = Arc::clone(service.ok_or(Refusal::NoEndpoint)?);
-            self.plan = plan;
+            let service = service.ok_or(Refusal::NoEndpoint)?;
+            if service.spec().http_version() == self.service.spec().http_version() {
+                self.service = Arc::clone(service);
+                self.plan = plan;
+            }
         }
         Ok(())
     }

@@ -13,7 +13,7 @@ use super::fields::{
 };
 use super::frontend::{Protocol, idle_timeout};
 use super::health::{Health, HealthMode};
-use super::http::ServiceHttp;
+use super::http::{HttpVersion, ServiceHttp};
 use super::leaf::AsText;
 use super::text::{LabelKey, Name, Tag, Text, Token};
 use super::tls::EndpointTls;
@@ -105,6 +105,13 @@ impl Service {
         self.health
             .as_deref()
             .filter(|health| health.mode != HealthMode::Off)
+    }
+
+    /// The version of HTTP that endpoints speak.
+    #[must_use]
+    pub fn http_version(&self) -> HttpVersion {
+        let http = self.http.as_deref();
+        http.map_or_else(HttpVersion::default, |http| http.version)
     }
 }
 
