@@ -3,7 +3,7 @@
 
 use super::condition::split;
 use super::importer::Importer;
-use super::proxy::{Change, Edit, Proxy};
+use super::proxy::{Change, Edit, Of, Proxy};
 use super::words::Line;
 
 impl Importer<'_> {
@@ -17,11 +17,12 @@ impl Importer<'_> {
                 name,
                 value @ ..,
             ] => {
-                if line.word(0) == "http-after-response" {
-                    self.report.left_out(line, "Ballast's own answers (redirects, denials, errors) go without it; those of endpoints have it");
-                }
+                let of = match line.word(0) {
+                    "http-after-response" => Of::AllAnswers,
+                    _ => Of::Responses,
+                };
                 let change = change(action, value);
-                self.edit(line, true, name, change, condition, proxy)
+                self.edit(line, of, name, change, condition, proxy)
             }
             [action @ ("deny" | "silent-drop"), ..] => Err(format!(
                 "`{action}`: Ballast withholds no answers, and those that this line denies are served; deny their requests, or let the endpoint do it"
@@ -35,7 +36,7 @@ impl Importer<'_> {
     pub(super) fn add_field(
         &mut self,
         line: &Line,
-        of_response: bool,
+        of: Of,
         proxy: &mut Proxy,
     ) -> Result<(), String> {
         let (words, condition) = split(line.from(1));
@@ -44,14 +45,14 @@ impl Importer<'_> {
             return Err("is no header field; expected NAME:\\ VALUE".into());
         };
         let change = Change::Add(value.trim().into());
-        self.edit(line, of_response, name, change, condition, proxy)
+        self.edit(line, of, name, change, condition, proxy)
     }
 
     /// `reqdel`, `reqidel`, `rspdel`, `rspidel`: `^Name:.*`
     pub(super) fn delete_field(
         &mut self,
         line: &Line,
-        of_response: bool,
+        of: Of,
         proxy: &mut Proxy,
     ) -> Result<(), String> {
         let (words, condition) = split(line.from(1));
@@ -62,7 +63,7 @@ impl Importer<'_> {
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
         match name {
             Some((name, "" | ".*")) if name.bytes().all(is_plain) => {
-                self.edit(line, of_response, name, Change::Remove, condition, proxy)
+                self.edit(line, of, name, Change::Remove, condition, proxy)
             }
             _ => Err("a regular expression over header fields has no counterpart; write http-response del-header NAME".into()),
         }
@@ -79,19 +80,19 @@ impl Importer<'_> {
         proxy: &mut Proxy,
     ) -> Result<(), String> {
         let change = change(action, value);
-        self.edit(line, false, name, change, condition, proxy)
+        self.edit(line, Of::Requests, name, change, condition, proxy)
     }
 
     fn edit(
         &mut self,
         line: &Line,
-        of_response: bool,
+        of: Of,
         name: &str,
         change: Change,
         condition: &[String],
         proxy: &mut Proxy,
     ) -> Result<(), String> {
-        if !of_response {
+        if of == Of::Requests {
             if name.eq_ignore_ascii_case("X-Forwarded-For") {
                 if let Some(result) = Self::forwarded_for(line, &change, condition, proxy) {
                     return result;
@@ -113,7 +114,7 @@ impl Importer<'_> {
             if value.contains('%') {
                 return Err("a header edit of Ballast has a fixed value; remove it".into());
             }
-            if of_response
+            if of == Of::Responses
                 && name.eq_ignore_ascii_case("Strict-Transport-Security")
                 && proxy.kind.has_frontend()
                 && let Some(seconds) = max_age(value)
@@ -124,7 +125,7 @@ impl Importer<'_> {
         }
         proxy.edits.push(Edit {
             line: line.clone(),
-            of_response,
+            of,
             name: name.into(),
             change,
         });

@@ -150,6 +150,8 @@ impl Importer<'_> {
         if is_verified && ca.is_none() {
             self.report.left_out(line, "the check verifies no certificate: that takes a ca-file, so that an endpoint with a wrong one is up here; write it");
         }
+        let name = asked.as_deref().or(verify_host.as_deref());
+        self.common_name(line, ca.as_deref(), name);
         let tls = HealthTls {
             verified_name: ca
                 .as_ref()

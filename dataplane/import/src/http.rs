@@ -4,15 +4,15 @@ use std::collections::HashSet;
 use std::num::NonZeroU16;
 
 use ballast_core::table::{
-    Frontend, FrontendHttp, HostPattern, List, OrMap, PathMatch, Protocol, Redirect, Route,
-    UrlPath, XForwarded,
+    Frontend, FrontendHttp, HeaderEdits, HostPattern, List, OrMap, PathMatch, Protocol, Redirect,
+    Route, UrlPath, XForwarded,
 };
 
 use super::bind::Way;
 use super::decide::{Action, Closed, Does, Rules, Step};
 use super::importer::Importer;
 use super::pattern::{PathKind, PathPattern};
-use super::proxy::{Proxy, Request, Target};
+use super::proxy::{Edit, Of, Proxy, Request, Target};
 use super::ranges::Ranges;
 use super::routes::{self, Named, Region, Verdict, any_path};
 use super::services::file;
@@ -63,6 +63,7 @@ impl Importer<'_> {
         frontend.routes = List::new(routes);
         let mut http = FrontendHttp {
             x_forwarded: self.x_forwarded(proxy, &rules),
+            response_headers: self.edits_of_all_answers(proxy),
             ..FrontendHttp::default()
         };
         if let Some(tls) = &way.tls
@@ -90,6 +91,14 @@ impl Importer<'_> {
         }
         frontend.http = (http != FrontendHttp::default()).then(|| Box::new(http));
         Ok(())
+    }
+
+    /// The edits of every answer of a frontend.
+    fn edits_of_all_answers(&mut self, proxy: &Proxy) -> Option<Box<HeaderEdits>> {
+        let edits = proxy.edits.iter();
+        let edits: Vec<&Edit> = edits.filter(|edit| edit.of == Of::AllAnswers).collect();
+        let edits = self.edits(&edits);
+        (edits != HeaderEdits::default()).then(|| Box::new(edits))
     }
 
     /// Tells at the top of the report where a denial, whose exceptions are not looked at, closes the whole frontend.

@@ -12,6 +12,7 @@
 mod access;
 mod acl;
 mod bind;
+mod certificate;
 mod check;
 mod clients;
 mod condition;

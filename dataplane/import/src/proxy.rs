@@ -147,9 +147,19 @@ pub(super) struct Target {
 #[derive(Clone, Debug)]
 pub(super) struct Edit {
     pub(super) line: Line,
-    pub(super) of_response: bool,
+    pub(super) of: Of,
     pub(super) name: String,
     pub(super) change: Change,
+}
+
+/// The heads in which a field is edited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Of {
+    Requests,
+    /// Answers of endpoints.
+    Responses,
+    /// All answers: redirects, denials and errors too.
+    AllAnswers,
 }
 
 /// What becomes of a header field.

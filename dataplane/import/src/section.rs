@@ -6,7 +6,7 @@ use super::condition::{Rule, split};
 use super::importer::Importer;
 use super::keywords::Place;
 use super::pages::{errorfile, http_error};
-use super::proxy::{Proxy, Stick};
+use super::proxy::{Of, Proxy, Stick};
 use super::rules::{replace_request, tcp_request};
 use super::server::Settings;
 use super::units::{fitting, time};
@@ -105,10 +105,10 @@ impl Importer<'_> {
             }
             "http-response" | "http-after-response" => self.http_response(line, proxy)?,
             "redirect" => self.redirect(line, proxy)?,
-            "reqadd" => self.add_field(line, false, proxy)?,
-            "rspadd" => self.add_field(line, true, proxy)?,
-            "reqdel" | "reqidel" => self.delete_field(line, false, proxy)?,
-            "rspdel" | "rspidel" => self.delete_field(line, true, proxy)?,
+            "reqadd" => self.add_field(line, Of::Requests, proxy)?,
+            "rspadd" => self.add_field(line, Of::Responses, proxy)?,
+            "reqdel" | "reqidel" => self.delete_field(line, Of::Requests, proxy)?,
+            "rspdel" | "rspidel" => self.delete_field(line, Of::Responses, proxy)?,
             "reqrep" | "reqirep" => replace_request(line, proxy)?,
             keyword => self.keyword(line, Place::Proxy, keyword, ""),
         }

@@ -13,7 +13,7 @@ use ballast_core::table::{
 
 use super::health::verified_name;
 use super::importer::Importer;
-use super::proxy::{Change, Edit, Proxy};
+use super::proxy::{Change, Edit, Of, Proxy};
 use super::server::{Link, Server};
 use super::words::Line;
 
@@ -45,6 +45,12 @@ impl Importer<'_> {
             true => Algorithm::First,
             false => proxy.algorithm,
         };
+        if let Some((server, tls)) = proxy.servers.first().zip(link.tls.as_ref())
+            && tls.verified
+        {
+            let name = tls.sni.as_deref().or(tls.verify_host.as_deref());
+            self.common_name(&server.line, tls.ca.as_deref(), name);
+        }
         let (health, checked_alike) = self.health(proxy, &used);
         let slow_start = used.iter().find_map(|server| server.settings.slow_start);
         let on_down = match used.iter().any(|server| server.settings.closes_when_down) {
@@ -277,15 +283,15 @@ impl Importer<'_> {
     }
 
     fn service_http(&mut self, proxy: &Proxy, link: &Link) -> ServiceHttp {
-        let edits = |importer: &mut Self, of_response: bool| {
+        let edits = |importer: &mut Self, of: Of| {
             let edits: Vec<&Edit> = proxy
                 .edits
                 .iter()
-                .filter(|edit| edit.of_response == of_response)
+                .filter(|edit| edit.of == of)
                 // Where the frontend writes the client's address, it drops what the client sent.
                 .filter(|edit| {
                     !matches!(edit.change, Change::Remove)
-                        || of_response
+                        || of == Of::Responses
                         || !edit.name.eq_ignore_ascii_case("X-Forwarded-For")
                         || !importer.told_clients.contains(&proxy.name)
                 })
@@ -298,12 +304,12 @@ impl Importer<'_> {
                 false => HttpVersion::H1,
             },
             reuse: proxy.reuse,
-            request_headers: edits(self, false),
-            response_headers: edits(self, true),
+            request_headers: edits(self, Of::Requests),
+            response_headers: edits(self, Of::Responses),
         }
     }
 
-    fn edits(&mut self, edits: &[&Edit]) -> HeaderEdits {
+    pub(super) fn edits(&mut self, edits: &[&Edit]) -> HeaderEdits {
         let (mut set, mut add, mut remove) = (Vec::new(), Vec::new(), Vec::new());
         let mut seen: Vec<String> = Vec::new();
         // Of two lines about one field the last one counts.

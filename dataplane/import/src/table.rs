@@ -12,7 +12,7 @@ use super::bind::BindLine;
 use super::decide::{Closed, Does};
 use super::frontends::{Backends, MadeFrontend, Taken, default_backend};
 use super::importer::Importer;
-use super::proxy::{Edit, Kind, Proxy};
+use super::proxy::{Edit, Kind, Of, Proxy};
 use super::ranges::{Ranges, net};
 use super::read::Sections;
 use super::services::{Made, default_idle, file};
@@ -313,31 +313,46 @@ impl Importer<'_> {
 
     /// Header edits of a frontend are those of its service in a table, where the service is no other frontend's.
     fn edits_of_frontends(&mut self, backend: &mut Proxy, users: &[&&Proxy]) {
+        self.edits_of_all_answers_behind(backend, users);
         for user in users
             .iter()
             .filter(|user| user.kind == Kind::Frontend && user.is_http)
         {
-            if user.edits.is_empty() {
-                continue;
-            }
+            let known: HashSet<usize> = backend.edits.iter().map(|edit| edit.line.number).collect();
+            let own = user.edits.iter().filter(|edit| edit.of != Of::AllAnswers);
             if users.len() > 1 {
-                for edit in &user.edits {
+                for edit in own {
                     self.report.left_out(&edit.line, format!("header edits are a service's, and backend {} is used by other frontends too; write it there, or divide the backend", backend.name));
                 }
                 continue;
             }
-            let defaults: HashSet<usize> =
-                backend.edits.iter().map(|edit| edit.line.number).collect();
-            let own = user
-                .edits
-                .iter()
-                .filter(|edit| !defaults.contains(&edit.line.number));
-            // Requests pass the frontend first, and answers pass it last.
+            // Requests pass the frontend first, and answers pass it last. Both may have an edit from the same `defaults`.
+            let own = own.filter(|edit| !known.contains(&edit.line.number));
             let (answers, mut edits): (Vec<Edit>, Vec<Edit>) =
-                own.cloned().partition(|edit| edit.of_response);
+                own.cloned().partition(|edit| edit.of == Of::Responses);
             edits.append(&mut backend.edits);
             edits.extend(answers);
             backend.edits = edits;
+        }
+    }
+
+    /// What a section edits in all answers: a frontend does that, and a service edits those of its endpoints.
+    fn edits_of_all_answers_behind(&mut self, backend: &mut Proxy, users: &[&&Proxy]) {
+        let is_done = |edit: &Edit| {
+            let mut users = users.iter();
+            users.all(|user| {
+                let mut edits = user.edits.iter();
+                edits.any(|known| known.line.number == edit.line.number)
+            })
+        };
+        backend
+            .edits
+            .retain(|edit| edit.of != Of::AllAnswers || !is_done(edit));
+        for edit in &mut backend.edits {
+            if edit.of == Of::AllAnswers {
+                self.report.left_out(&edit.line, "Ballast's own answers (redirects, denials, errors) go without it; those of endpoints have it. Write it in the frontend to have it in all");
+                edit.of = Of::Responses;
+            }
         }
     }
 

@@ -143,8 +143,19 @@ fn fields_are_added_and_the_last_rule_of_haproxy_wins() {
     contains(both, "request-headers: {set: {X-A: b}}");
     contains(both, "response-headers: {set: {X-A: f}}");
     let after = http(" http-after-response set-header X-A b");
-    contains(&after, "response-headers: {set: {X-A: b}}");
-    assert_left_out(&after, 5, "own answers");
+    contains(
+        &after,
+        "http: {x-forwarded: off, response-headers: {set: {X-A: b}}}",
+    );
+    lacks(&after, "http: {version: h1, response-headers");
+    table(&after);
+    let shared = after.clone() + "frontend g\n mode http\n bind 127.0.0.2:80\n default_backend b\n";
+    table(&shared);
+    let of_backend = http("") + " http-after-response set-header X-A b\n";
+    contains(&of_backend, "response-headers: {set: {X-A: b}}");
+    assert_left_out(&of_backend, 9, "own answers");
+    let conditional = http(" http-after-response set-header X-A b if { path /x }");
+    assert_left_out(&conditional, 5, "has no condition");
     for expression in ["^(X-A|X-B):.*", "^X-A.*:", "^X-A: b"] {
         let text = http(&format!(" reqidel {expression}"));
         assert_left_out(&text, 5, "regular expression");
@@ -383,4 +394,28 @@ fn heads_of_pages_that_are_not_kept_are_told() {
                 && remark.contains("its field retry-after")),
         "{told:?}"
     );
+}
+
+/// Ballast compares alternative names alone, and haproxy the common name as well.
+#[test]
+fn a_certificate_with_a_common_name_alone_is_told() {
+    for (words, is_told) in [
+        ("verify required verifyhost db.internal", true),
+        ("verify required verifyhost DB.internal", true),
+        ("verify required sni str(db.internal)", true),
+        ("verify required verifyhost other.internal", false),
+        ("verify required", false),
+        ("verify none verifyhost db.internal", false),
+    ] {
+        let server = format!(" server s 10.0.0.1:443 ssl ca-file /etc/ssl/common-name.pem {words}");
+        let text = of_backend(&server);
+        match is_told {
+            true => assert_left_out(&text, 5, "subjectAltName"),
+            false => _ = table(&text),
+        }
+    }
+    let checked = of_backend(
+        " mode http\n option httpchk\n server s 10.0.0.1:443 ssl ca-file /etc/ssl/common-name.pem verify required check check-sni db.internal",
+    );
+    assert_left_out(&checked, 7, "subjectAltName");
 }

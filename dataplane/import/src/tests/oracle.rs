@@ -62,6 +62,7 @@ impl World for Made {
                 b"/etc/ssl/a.pem\n/etc/ssl/b.pem [verify required ca-file /etc/ssl/ca.pem] b.example.com\n"
                     .into(),
             ),
+            "/etc/ssl/common-name.pem" => Ok(include_bytes!("common-name.pem").into()),
             "/etc/haproxy/paths.map" => Ok(b"/api api\n/api/v2 api-v2\n".into()),
             "/etc/haproxy/errors/retry.http" => {
                 Ok(b"HTTP/1.1 503 Later\r\nRetry-After: 5\r\n\r\nlater".into())
