@@ -7,12 +7,13 @@ use ipnet::IpNet;
 
 use super::acl::Where;
 use super::bind::Way;
+use super::clients::Clients;
 use super::condition::{Acls, Alternative, Condition, Rule};
-use super::decide::{Closed, Does, Step};
+use super::decide::{Closed, Step};
 use super::frontends::Backends;
 use super::importer::Importer;
 use super::limits::{Before, Limits};
-use super::proxy::{Access, Proxy, Request, Stage};
+use super::proxy::{Access, Does, Proxy, Stage};
 use super::ranges::Ranges;
 use super::words::Line;
 
@@ -90,13 +91,13 @@ impl Importer<'_> {
             .map(|rule| Stage::of(&rule.line))
             .collect();
         let mut senders = Ranges::none();
-        let mut passing = Passing::of(Ranges::all());
+        let mut passing = Clients::of(Ranges::all());
         let mut stage = Stage::Connection;
         let mut some_accepted = false;
         for (rules, rule) in proxy.connections.iter().enumerate() {
             let of_rule = Stage::of(&rule.line);
             if of_rule != stage {
-                (stage, passing) = (of_rule, Passing::of(passing.all()));
+                (stage, passing) = (of_rule, Clients::of(passing.all()));
             }
             let is_needless = rule.action == Access::Accept && !rejects.contains(&stage);
             if is_needless || matches!(rule.action, Access::Track(..)) {
@@ -132,7 +133,7 @@ impl Importer<'_> {
                 }
                 let who = &alternative.clients;
                 match rule.action {
-                    Access::Accept => passing.accept(who),
+                    Access::Accept => passing.let_through(who),
                     Access::Reject => passing.rest = passing.rest.and_not(who),
                     Access::ExpectProxy => senders = senders.or(&passing.rest.and(who)),
                     Access::Track(..) => {}
@@ -150,7 +151,7 @@ impl Importer<'_> {
         acls: &Acls,
         place: Where,
     ) -> Result<Option<Condition>, Closed> {
-        match self.condition(&rule.line, &rule.condition, acls, place) {
+        match self.condition_of(rule, acls, place) {
             Ok(condition) => Ok(Some(condition)),
             Err(why) => {
                 self.report.left_out(&rule.line, why);
@@ -187,7 +188,7 @@ impl Importer<'_> {
         others.clients = clients.not();
         Ok(Some(Step {
             line: backend.head.clone(),
-            does: Does::Request(Request::Deny(403, None)),
+            does: Does::Deny(403, None),
             condition: Condition {
                 alternatives: vec![others],
             },
@@ -237,30 +238,5 @@ impl Importer<'_> {
                 ))
             }
         }
-    }
-}
-
-/// The clients that the rules of one stage have let through so far.
-struct Passing {
-    /// No rule has decided about these.
-    rest: Ranges,
-    accepted: Ranges,
-}
-
-impl Passing {
-    fn of(rest: Ranges) -> Self {
-        Self {
-            rest,
-            accepted: Ranges::none(),
-        }
-    }
-
-    fn accept(&mut self, who: &Ranges) {
-        self.accepted = self.accepted.or(&self.rest.and(who));
-        self.rest = self.rest.and_not(who);
-    }
-
-    fn all(&self) -> Ranges {
-        self.accepted.or(&self.rest)
     }
 }

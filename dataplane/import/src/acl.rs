@@ -32,6 +32,13 @@ pub(super) struct Unlike {
     pub(super) more: Option<String>,
 }
 
+impl Unlike {
+    pub(super) fn join(&mut self, fewer: &Option<String>, more: &Option<String>) {
+        self.fewer = self.fewer.take().or_else(|| fewer.clone());
+        self.more = self.more.take().or_else(|| more.clone());
+    }
+}
+
 /// What the ACL is for.
 #[derive(Clone, Copy)]
 pub(super) struct Where {
@@ -158,42 +165,11 @@ impl Reader<'_> {
             "path_beg" | "url_beg" => self.path("beg"),
             "path_reg" | "url_reg" => self.path("reg"),
             "path_end" | "path_dir" | "path_sub" | "path_dom" | "path_len" => unknown(),
-            _ => match self.host_method(name) {
+            _ => match host_method(name) {
                 Some(method) => self.host(method, criterion),
                 None => unknown(),
             },
         }
-    }
-
-    /// How a criterion looks at the host or the server name; `None`: it does not.
-    fn host_method(&self, name: &str) -> Option<&'static str> {
-        for (method, ending) in [
-            ("str", ""),
-            ("beg", "_beg"),
-            ("end", "_end"),
-            ("dom", "_dom"),
-            ("reg", "_reg"),
-            ("sub", "_sub"),
-            ("dir", "_dir"),
-        ] {
-            for header in ["hdr", "req.hdr", "req.fhdr", "hdr_req", "shdr"] {
-                if [
-                    format!("{header}{ending}(host)"),
-                    format!("{header}{ending}(host,-1)"),
-                    format!("{header}{ending}(host,1)"),
-                ]
-                .contains(&name.to_owned())
-                {
-                    return Some(method);
-                }
-            }
-            for sni in ["req_ssl_sni", "req.ssl_sni", "ssl_fc_sni"] {
-                if format!("{sni}{ending}") == name {
-                    return Some(method);
-                }
-            }
-        }
-        None
     }
 
     fn clients(self) -> Atom {
@@ -298,6 +274,25 @@ impl Reader<'_> {
         }
         Atom::Hosts(hosts, unlike)
     }
+}
+
+/// How a criterion looks at the host or the server name; `None`: it does not.
+fn host_method(name: &str) -> Option<&'static str> {
+    let hosts = ["(host)", "(host,-1)", "(host,1)"];
+    let of_header = hosts.iter().find_map(|host| name.strip_suffix(host));
+    let mut samples: &[&str] = &["req_ssl_sni", "req.ssl_sni", "ssl_fc_sni"];
+    if of_header.is_some() {
+        samples = &["hdr", "req.hdr", "req.fhdr", "hdr_req", "shdr"];
+    }
+    let name = of_header.unwrap_or(name);
+    if samples.contains(&name) {
+        return Some("str");
+    }
+    let methods = ["beg", "end", "dom", "reg", "sub", "dir"];
+    let (_, method) = name
+        .rsplit_once('_')
+        .filter(|(sample, _)| samples.contains(sample))?;
+    methods.into_iter().find(|known| *known == method)
 }
 
 /// A sample and its converters: the words between commas that stand outside of parentheses.

@@ -2,10 +2,14 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use ballast_core::table::Bind;
+use ballast_core::table::{
+    Bind, Certificate, ClientAuth, ClientAuthMode, FrontendTls, List, TlsVersion, UnknownName,
+};
 
 use super::importer::Importer;
 use super::keywords::{Place, row};
+use super::server::family;
+use super::services::file;
 use super::words::Line;
 
 /// A `bind` line.
@@ -24,14 +28,9 @@ pub(super) struct Way {
 }
 
 /// TLS that ends at a bind.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Tls {
-    pub(super) certificates: Vec<String>,
-    pub(super) client_ca: Option<String>,
-    pub(super) client_optional: bool,
-    pub(super) only_v13: bool,
-    pub(super) refuses_unknown: bool,
-    pub(super) alpn: Vec<String>,
+    pub(super) table: FrontendTls,
     pub(super) ticket_keys: Option<String>,
 }
 
@@ -40,7 +39,11 @@ pub(super) struct Tls {
 struct Said<'l> {
     accept_proxy: bool,
     is_tls: bool,
-    tls: Tls,
+    certificates: Vec<String>,
+    alpn: &'l str,
+    only_v13: bool,
+    is_strict: bool,
+    ticket_keys: Option<String>,
     /// `None`: no client is asked for a certificate.
     verify: Option<&'l str>,
     ca: Option<&'l str>,
@@ -79,22 +82,12 @@ impl Importer<'_> {
         text: &str,
         v6_only: bool,
     ) -> Result<Vec<Bind>, String> {
-        const UNIX: &str = "Ballast listens at no unix socket; give it an address and a port";
-        let (family, rest) = match text.split_once('@') {
-            Some((family @ ("ipv4" | "tcp4"), rest)) => (Some(family), rest),
-            Some((family @ ("ipv6" | "tcp6"), rest)) => (Some(family), rest),
-            Some(("tcp", rest)) => (None, rest),
-            Some((other, _)) => {
-                return Err(match other {
-                    "unix" | "abns" | "abnsz" | "sockpair" | "fd" => UNIX.into(),
-                    _ => format!(
-                        "Ballast listens at no {other}@ address; give it an address and a port"
-                    ),
-                });
+        let (v6, rest) = family(text).map_err(|other| match other {
+            "unix" | "abns" | "abnsz" | "sockpair" | "fd" => {
+                "Ballast listens at no unix socket; give it an address and a port".into()
             }
-            None if text.starts_with('/') => return Err(UNIX.into()),
-            None => (None, text),
-        };
+            _ => format!("Ballast listens at no {other}@ address; give it an address and a port"),
+        })?;
         let Some((host, ports)) = rest.rsplit_once(':') else {
             return Err(format!("{text:?} has no port; write it as ADDRESS:PORT"));
         };
@@ -112,20 +105,18 @@ impl Importer<'_> {
                 "{ports:?} are too many ports for one table; expected at most {MOST_PORTS}"
             ));
         }
-        let v6 = family.is_some_and(|family| family.ends_with('6'));
         let host = host
             .strip_prefix('[')
             .and_then(|host| host.strip_suffix(']'))
             .unwrap_or(host);
         let bind: Box<dyn Fn(u16) -> Bind> = match host {
-            "" | "*" if v6 => Box::new(v6_bind(v6_only)),
+            "" | "*" if v6 == Some(true) => Box::new(v6_bind(v6_only)),
             "" | "*" => {
                 Box::new(|port| Bind::Exact(SocketAddr::from((Ipv4Addr::UNSPECIFIED, port))))
             }
             "::" => Box::new(v6_bind(v6_only)),
             host => {
-                let (address, _) =
-                    self.address(line, host, Some(v6).filter(|_| family.is_some()))?;
+                let (address, _) = self.address(line, host, v6)?;
                 Box::new(move |port| Bind::Exact(SocketAddr::new(address, port)))
             }
         };
@@ -134,10 +125,7 @@ impl Importer<'_> {
 
     fn way(&mut self, line: &Line) -> Result<Way, String> {
         let mut said = Said {
-            tls: Tls {
-                only_v13: self.only_v13,
-                ..Tls::default()
-            },
+            only_v13: self.only_v13,
             ..Said::default()
         };
         let mut words = line.from(2).iter().map(String::as_str);
@@ -160,12 +148,13 @@ impl Importer<'_> {
         value: &'l str,
         said: &mut Said<'l>,
     ) -> Result<(), String> {
-        let tls = &mut said.tls;
         match word {
             "accept-proxy" => said.accept_proxy = true,
             "ssl" => said.is_tls = true,
-            "crt" => tls.certificates.extend(self.certificates(line, value)?),
-            "crt-list" => tls.certificates.extend(self.certificate_list(line, value)?),
+            "crt" => said.certificates.extend(self.certificates(line, value)?),
+            "crt-list" => said
+                .certificates
+                .extend(self.certificate_list(line, value)?),
             "ca-file" => said.ca = Some(value),
             "crl-file" => said.revoked = true,
             "interface" => {
@@ -179,14 +168,11 @@ impl Importer<'_> {
                 ));
             }
             "verify" => said.verify = Some(value).filter(|mode| *mode != "none"),
-            "alpn" => {
-                let names = value.split(',').filter(|name| !name.is_empty());
-                tls.alpn = names.map(str::to_owned).collect();
-            }
-            "strict-sni" => tls.refuses_unknown = true,
-            "ssl-min-ver" => tls.only_v13 = value == "TLSv1.3",
-            "force-tlsv13" | "no-tlsv12" => tls.only_v13 = true,
-            "tls-ticket-keys" => tls.ticket_keys = Some(self.world.absolute(value)),
+            "alpn" => said.alpn = value,
+            "strict-sni" => said.is_strict = true,
+            "ssl-min-ver" => said.only_v13 = value == "TLSv1.3",
+            "force-tlsv13" | "no-tlsv12" => said.only_v13 = true,
+            "tls-ticket-keys" => said.ticket_keys = Some(self.world.absolute(value)),
             _ => self.keyword(line, Place::Bind, word, value),
         }
         Ok(())
@@ -194,7 +180,7 @@ impl Importer<'_> {
 
     /// TLS of a bind, with the certificates that clients must show.
     fn tls(&mut self, line: &Line, said: Said<'_>) -> Result<Tls, String> {
-        let mut tls = said.tls;
+        let mut client_auth = None;
         match (said.verify, said.ca) {
             (None, None) => {}
             (None, Some(_)) => {
@@ -212,14 +198,49 @@ impl Importer<'_> {
                 return Err("`crl-file`: Ballast reads no list of revoked certificates, and would let their owners in; remove the word once none of these certificates is valid any more".into());
             }
             (Some(mode), Some(ca)) => {
-                tls.client_ca = Some(self.below(self.ca_base.as_deref(), ca));
-                tls.client_optional = mode == "optional";
+                client_auth = Some(ClientAuth {
+                    ca: file(&self.below(self.ca_base.as_deref(), ca)),
+                    mode: match mode {
+                        "optional" => ClientAuthMode::Optional,
+                        _ => ClientAuthMode::Required,
+                    },
+                    header: None,
+                });
             }
         }
-        match tls.certificates.is_empty() {
-            true => Err("`ssl` has no certificate; name one by crt".into()),
-            false => Ok(tls),
+        if said.certificates.is_empty() {
+            return Err("`ssl` has no certificate; name one by crt".into());
         }
+        let unknown_name = match said.is_strict {
+            true => UnknownName::Refuse,
+            false => UnknownName::Default,
+        };
+        let certificates = said.certificates.iter().map(|path| Certificate {
+            cert: file(path),
+            key: None,
+            ocsp: None,
+            hosts: None,
+        });
+        let alpn: Vec<_> = said
+            .alpn
+            .split(',')
+            .filter_map(|name| name.parse().ok())
+            .collect();
+        let table = FrontendTls {
+            certificates: certificates.collect(),
+            unknown_name,
+            no_name: unknown_name,
+            min_version: match said.only_v13 {
+                true => TlsVersion::V13,
+                false => TlsVersion::V12,
+            },
+            alpn: (!alpn.is_empty()).then(|| List::new(alpn)),
+            client_auth,
+        };
+        Ok(Tls {
+            table,
+            ticket_keys: said.ticket_keys,
+        })
     }
 
     /// The PEM files of a `crt`: itself, or those of a folder.

@@ -2,32 +2,25 @@
 
 use ballast_core::table::HostPattern;
 
-use super::decide::{Action, Does, Step};
-use super::pages::Page;
+use super::decide::Step;
 use super::pattern::PathPattern;
-use super::proxy::Request;
+use super::proxy::Does;
 use super::ranges::Ranges;
 use super::words::Line;
-
-/// Where a list of rules leads.
-pub(super) enum Outcome {
-    Action(Action),
-    Backend(String),
-    Default,
-}
 
 /// The clients that rules have let through so far.
 pub(super) struct Clients {
     /// No rule has decided about these.
-    rest: Ranges,
-    /// An `allow` has.
+    pub(super) rest: Ranges,
+    /// An `allow` or an `accept` has.
     passed: Ranges,
 }
 
 impl Clients {
-    pub(super) fn everybody() -> Self {
+    /// These clients, of whom no rule has been asked.
+    pub(super) fn of(rest: Ranges) -> Self {
         Self {
-            rest: Ranges::all(),
+            rest,
             passed: Ranges::none(),
         }
     }
@@ -36,22 +29,20 @@ impl Clients {
         self.rest.or(&self.passed)
     }
 
-    /// The rules of a backend hold for those, too, whom an `allow` of the frontend let through.
-    pub(super) fn again(&mut self) {
-        *self = Self {
-            rest: self.all(),
-            passed: Ranges::none(),
-        };
+    pub(super) fn let_through(&mut self, who: &Ranges) {
+        self.passed = self.passed.or(&self.rest.and(who));
+        self.rest = self.rest.and_not(who);
     }
 
-    pub(super) fn pass(
+    /// The rule that decides about all who are left; `None`: none does.
+    pub(super) fn pass<'s>(
         &mut self,
-        steps: &[Step],
+        steps: &'s [Step],
         host: Option<&HostPattern>,
         path: &PathPattern,
         cannot: &mut dyn FnMut(&Line),
         took: &mut dyn FnMut(usize),
-    ) -> Option<Outcome> {
+    ) -> Option<&'s Step> {
         for (index, step) in steps.iter().enumerate() {
             let alternatives = step.condition.alternatives.iter();
             let fitting = alternatives.filter(|alternative| alternative.covers(host, path));
@@ -61,60 +52,37 @@ impl Clients {
             if who.is_none() {
                 continue;
             }
-            let outcome = match &step.does {
-                Does::Request(Request::Allow) => {
-                    self.passed = self.passed.or(&self.rest.and(&who));
-                    self.rest = self.rest.and_not(&who);
-                    None
-                }
-                Does::Request(Request::Deny(..) | Request::Auth) => {
-                    self.rest = self.rest.and_not(&who);
-                    let action = match &step.does {
-                        Does::Request(Request::Deny(status, page)) => answer(step, *status, page),
-                        _ => Action::Status(403),
-                    };
-                    self.all().is_none().then_some(Outcome::Action(action))
-                }
-                Does::Request(Request::Answer(status, page)) => {
-                    Some(Outcome::Action(answer(step, *status, page)))
-                }
-                Does::Request(Request::Redirect(target)) => {
-                    Some(Outcome::Action(Action::Redirect(target.clone())))
-                }
-                Does::Backend(name) => Some(Outcome::Backend(name.clone())),
-                Does::Default => Some(Outcome::Default),
-            };
-            let Some(outcome) = outcome else {
+            if step.does == Does::Allow {
                 took(index);
+                self.let_through(&who);
                 continue;
-            };
+            }
+            if step.does.denies() {
+                took(index);
+                self.rest = self.rest.and_not(&who);
+                if self.all().is_none() {
+                    return Some(step);
+                }
+                continue;
+            }
             let concerned = match step.spares_allowed {
-                true => self.rest.clone(),
-                false => self.all(),
+                true => self.rest.and(&who),
+                false => self.all().and(&who),
             };
             // A route is for everybody or denies: it does not send some clients elsewhere.
-            if self.all().and_not(&concerned.and(&who)).is_none() {
+            if self.all().and_not(&concerned).is_none() {
                 took(index);
-                return Some(outcome);
+                return Some(step);
             }
-            if !concerned.and(&who).is_none() {
+            if !concerned.is_none() {
                 cannot(&step.line);
                 // What they would get in place of the service says that it is not for them.
-                if matches!(outcome, Outcome::Action(_)) {
-                    self.rest = self.rest.and_not(&who);
-                    if !step.spares_allowed {
-                        self.passed = self.passed.and_not(&who);
-                    }
+                if !step.does.chooses() {
+                    self.rest = self.rest.and_not(&concerned);
+                    self.passed = self.passed.and_not(&concerned);
                 }
             }
         }
         None
-    }
-}
-
-fn answer(step: &Step, status: u16, page: &Option<Page>) -> Action {
-    match page {
-        Some(page) => Action::Answer(step.line.clone(), status, page.clone()),
-        None => Action::Status(status),
     }
 }

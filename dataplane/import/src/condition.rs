@@ -5,10 +5,10 @@ use std::collections::HashMap;
 
 use ballast_core::table::HostPattern;
 
-use super::acl::Atom;
+use super::acl::{Atom, Unlike};
 use super::limits::Counter;
 use super::pattern::{PathPattern, host_contains};
-use super::ranges::{Ranges, net};
+use super::ranges::Ranges;
 use super::words::Line;
 
 /// A condition: one of these must hold.
@@ -18,7 +18,7 @@ pub(super) struct Condition {
 }
 
 /// What must hold all at once.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Alternative {
     /// One of each of these.
     pub(super) hosts: Vec<Vec<HostPattern>>,
@@ -27,10 +27,8 @@ pub(super) struct Alternative {
     pub(super) no_hosts: Vec<HostPattern>,
     pub(super) no_paths: Vec<PathPattern>,
     pub(super) clients: Ranges,
-    /// Why it does not hold for all requests for which haproxy's does.
-    pub(super) fewer: Option<String>,
-    /// Why it holds for more requests than haproxy's.
-    pub(super) more: Option<String>,
+    /// How the requests for which it holds differ from those for which haproxy's does.
+    pub(super) unlike: Unlike,
     /// What Ballast cannot look at, and must hold.
     pub(super) unknown: Vec<String>,
     /// What Ballast cannot look at, and must not hold.
@@ -44,17 +42,8 @@ pub(super) struct Alternative {
 impl Alternative {
     pub(super) fn always() -> Self {
         Self {
-            hosts: Vec::new(),
-            paths: Vec::new(),
-            no_hosts: Vec::new(),
-            no_paths: Vec::new(),
             clients: Ranges::all(),
-            fewer: None,
-            more: None,
-            unknown: Vec::new(),
-            unknown_not: Vec::new(),
-            counters: Vec::new(),
-            broken: None,
+            ..Self::default()
         }
     }
 
@@ -108,13 +97,11 @@ impl Alternative {
             (Atom::Clients(clients), true) => self.clients = self.clients.and_not(clients),
             (Atom::Hosts(hosts, unlike), false) => {
                 self.hosts.push(hosts.clone());
-                self.fewer = self.fewer.take().or_else(|| unlike.fewer.clone());
-                self.more = self.more.take().or_else(|| unlike.more.clone());
+                self.unlike.join(&unlike.fewer, &unlike.more);
             }
             (Atom::Hosts(hosts, unlike), true) => {
                 self.no_hosts.extend(hosts.iter().cloned());
-                self.fewer = self.fewer.take().or_else(|| unlike.more.clone());
-                self.more = self.more.take().or_else(|| unlike.fewer.clone());
+                self.unlike.join(&unlike.more, &unlike.fewer);
             }
             (Atom::Paths(paths), false) => self.paths.push(paths.clone()),
             (Atom::Paths(paths), true) => self.no_paths.extend(paths.iter().cloned()),
@@ -247,8 +234,7 @@ fn joined(atoms: &[Atom]) -> Vec<Atom> {
         match (joined.last_mut(), atom) {
             (Some(Atom::Hosts(all, of_all)), Atom::Hosts(more, unlike)) => {
                 all.extend(more.iter().cloned());
-                of_all.fewer = of_all.fewer.take().or_else(|| unlike.fewer.clone());
-                of_all.more = of_all.more.take().or_else(|| unlike.more.clone());
+                of_all.join(&unlike.fewer, &unlike.more);
             }
             (Some(Atom::Paths(all)), Atom::Paths(more)) => all.extend(more.iter().cloned()),
             (Some(Atom::Clients(all)), Atom::Clients(more)) => *all = all.or(more),
@@ -287,10 +273,7 @@ fn predefined(name: &str) -> Option<Vec<Atom>> {
     let atom = match name {
         "TRUE" | "HTTP" | "WAIT_END" | "REQ_CONTENT" => Atom::Always(true),
         "FALSE" => Atom::Always(false),
-        "LOCALHOST" => {
-            let nets: Vec<_> = LOCALHOST.iter().filter_map(|text| net(text)).collect();
-            Atom::Clients(Ranges::of(&nets))
-        }
+        "LOCALHOST" => Atom::Clients(Ranges::this_host()),
         "HTTP_1.0" | "HTTP_1.1" | "HTTP_2.0" | "HTTP_URL_ABS" | "HTTP_URL_SLASH"
         | "HTTP_URL_STAR" | "HTTP_CONTENT" | "METH_CONNECT" | "METH_DELETE" | "METH_GET"
         | "METH_HEAD" | "METH_OPTIONS" | "METH_POST" | "METH_PUT" | "METH_TRACE" | "RDP_COOKIE" => {
@@ -319,7 +302,16 @@ pub(super) struct Rule<A> {
     pub(super) entry: Vec<String>,
 }
 
-const LOCALHOST: [&str; 2] = ["127.0.0.0/8", "::1/128"];
+impl<A> Rule<A> {
+    pub(super) fn new(line: &Line, action: A, condition: &[String]) -> Self {
+        Self {
+            line: line.clone(),
+            action,
+            condition: condition.to_vec(),
+            entry: Vec::new(),
+        }
+    }
+}
 
 /// Alternatives of one condition.
 const MOST: usize = 2000;

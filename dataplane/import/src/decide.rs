@@ -3,16 +3,16 @@
 
 use std::collections::BTreeMap;
 
-use ballast_core::table::{HostPattern, UrlPath};
+use ballast_core::table::{HostPattern, Redirect, UrlPath};
 
 use super::acl::{self, Where};
-use super::clients::{Clients, Outcome};
+use super::clients::Clients;
 use super::condition::{self, Acls, Alternative, Condition, Rule};
 use super::importer::Importer;
 use super::limits;
 use super::pages::Page;
 use super::pattern::{PathKind, PathPattern};
-use super::proxy::{Proxy, Request, Target};
+use super::proxy::{Does, Proxy};
 use super::ranges::Ranges;
 use super::routes::{Named, Verdict};
 use super::words::Line;
@@ -25,7 +25,7 @@ pub(super) enum Action {
         /// The beginning of the path that the endpoint does not see.
         strip: Option<String>,
     },
-    Redirect(Target),
+    Redirect(Redirect),
     Status(u16),
     /// An answer with a page of its own, which this line names.
     Answer(Line, u16, Page),
@@ -41,12 +41,19 @@ pub(super) struct Step {
     pub(super) spares_allowed: bool,
 }
 
-#[derive(Clone, Debug)]
-pub(super) enum Does {
-    Request(Request),
-    Backend(String),
-    /// The default backend.
-    Default,
+impl Step {
+    /// What it answers; `None`: it answers nothing.
+    fn answer(&self) -> Option<Action> {
+        match &self.does {
+            Does::Deny(status, Some(page)) | Does::Answer(status, Some(page)) => {
+                Some(Action::Answer(self.line.clone(), *status, page.clone()))
+            }
+            Does::Deny(status, None) | Does::Answer(status, None) => Some(Action::Status(*status)),
+            Does::Auth => Some(Action::Status(403)),
+            Does::Redirect(target) => Some(Action::Redirect(target.clone())),
+            Does::Allow | Does::Backend(_) | Does::Default => None,
+        }
+    }
 }
 
 /// A rule of access could not be read, so that the frontend must not be open.
@@ -92,14 +99,24 @@ impl Importer<'_> {
         Ok(atoms)
     }
 
-    pub(super) fn condition(
+    pub(super) fn condition_of<A>(
         &mut self,
-        line: &Line,
-        words: &[String],
+        rule: &Rule<A>,
         acls: &Acls,
         place: Where,
     ) -> Result<Condition, String> {
-        condition::read(words, acls, &mut |inner| self.atoms(line, inner, place))
+        let line = &rule.line;
+        let mut condition = condition::read(&rule.condition, acls, &mut |inner| {
+            self.atoms(line, inner, place)
+        })?;
+        if !rule.entry.is_empty() {
+            let atoms = acl::read(&rule.entry, place, self.world, &mut |_| {})?;
+            condition.alternatives.retain_mut(|alternative| {
+                let mut atoms = atoms.iter();
+                atoms.all(|atom| alternative.add(atom, false))
+            });
+        }
+        Ok(condition)
     }
 
     /// The rules of a section in haproxy's order, with what can be decided by them; `use_backend` ones only of a frontend.
@@ -108,64 +125,57 @@ impl Importer<'_> {
             return Err(self.not_open(number));
         }
         let acls = self.acls(proxy, place);
-        let request = |spares_allowed| {
-            move |rule: &'_ Rule<Request>| {
-                let does = Does::Request(rule.action.clone());
-                (
-                    rule.line.clone(),
-                    does,
-                    rule.condition.clone(),
-                    spares_allowed,
-                )
-            }
-        };
-        let requests = proxy.requests.iter().map(request(true));
-        let redirects = proxy.redirects.iter().map(request(false));
         let mut steps = Vec::new();
         steps.extend(self.monitor(proxy));
-        if !proxy.is_http {
-            for rule in proxy.requests.iter().chain(&proxy.redirects) {
-                self.report
-                    .note(&rule.line, "in mode tcp it has no effect, as in haproxy");
+        for rule in proxy.requests.iter().chain(&proxy.redirects) {
+            if proxy.is_http {
+                steps.extend(self.step(rule, &acls, place)?);
+            } else {
+                let why = "in mode tcp it has no effect, as in haproxy";
+                self.report.note(&rule.line, why);
             }
-        }
-        let no_request = !proxy.is_http;
-        for (line, does, words, spares_allowed) in requests.chain(redirects) {
-            if no_request {
-                continue;
-            }
-            let line = &line;
-            let denies = matches!(does, Does::Request(Request::Deny(..) | Request::Auth));
-            if matches!(does, Does::Request(Request::Auth)) {
-                self.report.left_out(line, "Ballast asks for no password: who must give one is denied; let the endpoint ask");
-            }
-            let condition = match self.condition(line, &words, &acls, place) {
-                Ok(condition) => condition,
-                Err(why) if denies => return Err(self.closed(line, &why)),
-                Err(why) => {
-                    self.report.left_out(line, why);
-                    continue;
-                }
-            };
-            let condition = self.seen(line, condition, denies)?;
-            self.answered_alike(line, &does, &condition);
-            self.hosts_alike(line, &does, &condition);
-            steps.push(Step {
-                line: line.clone(),
-                does,
-                condition,
-                spares_allowed,
-            });
         }
         for rule in &proxy.use_backends {
-            steps.extend(self.use_backend(rule, &acls, place)?);
+            steps.extend(self.step(rule, &acls, place)?);
         }
         Ok(steps)
     }
 
+    fn step(
+        &mut self,
+        rule: &Rule<Does>,
+        acls: &Acls,
+        place: Where,
+    ) -> Result<Option<Step>, Closed> {
+        let (line, does) = (&rule.line, &rule.action);
+        if *does == Does::Auth {
+            self.report.left_out(
+                line,
+                "Ballast asks for no password: who must give one is denied; let the endpoint ask",
+            );
+        }
+        let condition = match self.condition_of(rule, acls, place) {
+            Ok(condition) => condition,
+            Err(why) if does.denies() => return Err(self.closed(line, &why)),
+            Err(why) => {
+                self.report.left_out(line, why);
+                return Ok(None);
+            }
+        };
+        let condition = self.seen(line, condition, does.denies())?;
+        self.answered_alike(line, does, &condition);
+        self.hosts_alike(line, does, &condition);
+        Ok(Some(Step {
+            line: line.clone(),
+            does: does.clone(),
+            condition,
+            spares_allowed: line.word(0) != "redirect" && !does.chooses(),
+        }))
+    }
+
     /// Reports a denial by the client's address with another status or a page: `source-ranges` of a table answer 403.
     fn answered_alike(&mut self, line: &Line, does: &Does, condition: &Condition) {
-        let Does::Request(Request::Deny(status, page)) = does else {
+        let Does::Deny(status, page) = does else {
             return;
         };
         let mut alternatives = condition.alternatives.iter();
@@ -179,54 +189,19 @@ impl Importer<'_> {
     fn hosts_alike(&mut self, line: &Line, does: &Does, condition: &Condition) {
         for one in &condition.alternatives {
             let (why, what_then) = match does {
-                Does::Request(Request::Deny(..) | Request::Auth) => {
-                    (&one.fewer, "what haproxy denies of these is served")
+                Does::Deny(..) | Does::Auth => {
+                    (&one.unlike.fewer, "what haproxy denies of these is served")
                 }
-                Does::Request(Request::Allow) => {
-                    (&one.more, "what haproxy does not allow of these is allowed")
-                }
+                Does::Allow => (
+                    &one.unlike.more,
+                    "what haproxy does not allow of these is allowed",
+                ),
                 _ => return,
             };
             if let Some(why) = why {
                 self.report.left_out(line, format!("{why}; {what_then}"));
             }
         }
-    }
-
-    fn use_backend(
-        &mut self,
-        rule: &Rule<Option<String>>,
-        acls: &Acls,
-        place: Where,
-    ) -> Result<Option<Step>, Closed> {
-        let line = &rule.line;
-        let mut condition = match self.condition(line, &rule.condition, acls, place) {
-            Ok(condition) => condition,
-            Err(why) => {
-                self.report.left_out(line, why);
-                return Ok(None);
-            }
-        };
-        if !rule.entry.is_empty() {
-            let atoms = match acl::read(&rule.entry, place, self.world, &mut |_| {}) {
-                Ok(atoms) => atoms,
-                Err(why) => {
-                    self.report.left_out(line, why);
-                    return Ok(None);
-                }
-            };
-            condition.alternatives.retain_mut(|alternative| {
-                let mut atoms = atoms.iter();
-                atoms.all(|atom| alternative.add(atom, false))
-            });
-        }
-        let condition = self.seen(line, condition, false)?;
-        Ok(Some(Step {
-            line: line.clone(),
-            does: rule.action.clone().map_or(Does::Default, Does::Backend),
-            condition,
-            spares_allowed: false,
-        }))
     }
 
     /// The path of `monitor-uri`, which is answered before any rule.
@@ -254,7 +229,7 @@ impl Importer<'_> {
             .push(vec![PathPattern::new(PathKind::Exact, path, false)]);
         Some(Step {
             line: line.clone(),
-            does: Does::Request(Request::Answer(200, None)),
+            does: Does::Answer(200, None),
             condition: Condition {
                 alternatives: vec![condition],
             },
@@ -411,24 +386,25 @@ impl Rules<'_> {
         cannot: &mut dyn FnMut(&Line),
         took: &mut dyn FnMut(usize),
     ) -> (Verdict<Action>, Ranges) {
-        let mut clients = Clients::everybody();
-        let mut action = clients.pass(&self.steps, host, path, cannot, took);
-        if matches!(action, None | Some(Outcome::Default)) {
-            action = self.default.clone().map(Outcome::Backend);
-        }
-        let action = match action {
-            Some(Outcome::Action(action)) => action,
-            None | Some(Outcome::Default) => Action::Status(503),
-            Some(Outcome::Backend(name)) => match self.backends.get(&name) {
+        let mut clients = Clients::of(Ranges::all());
+        let step = clients.pass(&self.steps, host, path, cannot, took);
+        let backend = match step.map(|step| &step.does) {
+            None | Some(Does::Default) => self.default.as_ref(),
+            Some(Does::Backend(name)) => Some(name),
+            Some(_) => None,
+        };
+        let action = match (backend, step) {
+            (Some(name), _) => match self.backends.get(name) {
                 Some((_, steps)) if name != self.name => {
-                    clients.again();
-                    match clients.pass(steps, host, path, cannot, &mut |_| {}) {
-                        Some(Outcome::Action(action)) => action,
-                        _ => self.service(&name, path),
-                    }
+                    // The rules of a backend hold for those, too, whom an `allow` of the frontend let through.
+                    clients = Clients::of(clients.all());
+                    let step = clients.pass(steps, host, path, cannot, &mut |_| {});
+                    step.and_then(Step::answer)
+                        .unwrap_or_else(|| self.service(name, path))
                 }
-                _ => self.service(&name, path),
+                _ => self.service(name, path),
             },
+            (None, step) => step.and_then(Step::answer).unwrap_or(Action::Status(503)),
         };
         let served = clients.all();
         let verdict = match action {

@@ -6,19 +6,19 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use ballast_core::table::{
-    AcceptProxy, Bind, Certificate, ClientAuth, ClientAuthMode, ClientTimeouts, Entries, Frontend,
-    FrontendTls, List, Name, OnLimit, Protocol, Route, TlsVersion, UnknownName,
+    AcceptProxy, Bind, ClientTimeouts, Entries, Frontend, FrontendTls, List, Name, OnLimit,
+    Protocol, Route,
 };
 
 use super::acl::Where;
-use super::bind::{BindLine, Tls, Way};
-use super::decide::{Action, Closed, Does, Rules};
+use super::bind::{BindLine, Way};
+use super::decide::{Action, Closed, Rules};
 use super::importer::Importer;
 use super::ports::groups;
-use super::proxy::{Access, Kind, Proxy, Request};
+use super::proxy::{Access, Does, Kind, Proxy};
 use super::ranges::Ranges;
 use super::routes::{Named, Verdict, any_path};
-use super::services::{file, idle};
+use super::services::idle;
 use super::table::leads_to;
 use super::words::Line;
 
@@ -182,10 +182,13 @@ impl Importer<'_> {
             on_limit: OnLimit::Wait,
             timeouts: client_timeouts(proxy),
             udp: None,
-            tls: way
-                .tls
-                .as_ref()
-                .map(|tls| Box::new(frontend_tls(tls, proxy.is_http))),
+            tls: way.tls.as_ref().map(|tls| {
+                Box::new(FrontendTls {
+                    // Routes of requests are for both versions: http.http2 says whether there is the second one.
+                    alpn: tls.table.alpn.clone().filter(|_| !proxy.is_http),
+                    ..tls.table.clone()
+                })
+            }),
             http: None,
             routes: List::default(),
             default: None,
@@ -230,7 +233,7 @@ impl Importer<'_> {
             .iter()
             .filter_map(|step| match &step.does {
                 Does::Backend(name) => Some((step.line.clone(), name.clone())),
-                Does::Request(_) | Does::Default => None,
+                _ => None,
             })
             .collect();
         names.extend(proxy.default_backend.clone());
@@ -291,7 +294,7 @@ impl Importer<'_> {
                     &step.line,
                     "the backend has no server in the table, so these clients are denied",
                 );
-                step.does = Does::Request(Request::Deny(503, None));
+                step.does = Does::Deny(503, None);
             }
         }
         Ok(())
@@ -321,7 +324,7 @@ impl Importer<'_> {
             .backends
             .get(&name)
             .map_or(proxy, |(backend, _)| backend);
-        if let Some(tunnel) = backend.timeouts.tunnel {
+        if let Some(tunnel) = backend.timeouts.idle("tunnel") {
             frontend.timeouts.client = idle(Some(tunnel), false);
         }
         Ok(())
@@ -466,59 +469,18 @@ fn joined(binds: Vec<Bind>) -> Vec<Bind> {
 }
 
 fn client_timeouts(proxy: &Proxy) -> ClientTimeouts {
-    let timeouts = &proxy.timeouts;
     let absent = ClientTimeouts::ABSENT;
-    ClientTimeouts {
-        client: idle(timeouts.client, proxy.is_http),
-        client_fin: timeouts.client_fin.unwrap_or(absent.client_fin),
-        preamble: timeouts.client_hs.unwrap_or(absent.preamble),
-        request: usual(timeouts.request, absent.request, proxy.is_http),
-        keep_alive: usual(timeouts.keep_alive, absent.keep_alive, proxy.is_http),
-        idle: absent.idle,
-    }
-}
-
-fn usual(time: Option<Duration>, usual: Duration, has_effect: bool) -> Duration {
-    time.filter(|_| has_effect).unwrap_or(usual)
-}
-
-fn frontend_tls(tls: &Tls, is_http: bool) -> FrontendTls {
-    let offered = tls
-        .alpn
-        .iter()
-        .filter(|name| !is_http || matches!(name.as_str(), "h2" | "http/1.1"));
-    let alpn: Vec<_> = offered.filter_map(|name| name.parse().ok()).collect();
-    let usual =
-        is_http && matches!(tls.alpn.as_slice(), [h2, h1] if h2 == "h2" && h1 == "http/1.1");
-    let refused = match tls.refuses_unknown {
-        true => UnknownName::Refuse,
-        false => UnknownName::Default,
+    let get = |name: &str, usual: Duration| proxy.timeouts.get(name).unwrap_or(usual);
+    let of_http = |name: &str, usual: Duration| match proxy.is_http {
+        true => get(name, usual),
+        false => usual,
     };
-    FrontendTls {
-        certificates: tls
-            .certificates
-            .iter()
-            .map(|path| Certificate {
-                cert: file(path),
-                key: None,
-                ocsp: None,
-                hosts: None,
-            })
-            .collect(),
-        unknown_name: refused,
-        no_name: refused,
-        min_version: match tls.only_v13 {
-            true => TlsVersion::V13,
-            false => TlsVersion::V12,
-        },
-        alpn: (!usual && !alpn.is_empty() && !is_http).then(|| List::new(alpn)),
-        client_auth: tls.client_ca.as_ref().map(|ca| ClientAuth {
-            ca: file(ca),
-            mode: match tls.client_optional {
-                true => ClientAuthMode::Optional,
-                false => ClientAuthMode::Required,
-            },
-            header: None,
-        }),
+    ClientTimeouts {
+        client: idle(proxy.timeouts.idle("client"), proxy.is_http),
+        client_fin: get("client-fin", absent.client_fin),
+        preamble: get("client-hs", absent.preamble),
+        request: of_http("http-request", absent.request),
+        keep_alive: of_http("http-keep-alive", absent.keep_alive),
+        idle: absent.idle,
     }
 }

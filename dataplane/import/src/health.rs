@@ -65,7 +65,7 @@ impl Importer<'_> {
         // In haproxy a check has its interval's time, where no `timeout check` says less.
         let timeout = proxy
             .timeouts
-            .check
+            .get("check")
             .map_or(interval, |check| check.min(interval));
         let usual = interval.min(Duration::from_secs(1));
         let check = &proxy.check;

@@ -1,18 +1,17 @@
 //! Routes of an http or https frontend.
 
 use std::collections::HashSet;
-use std::num::NonZeroU16;
 
 use ballast_core::table::{
-    Frontend, FrontendHttp, HeaderEdits, HostPattern, List, OrMap, PathMatch, Protocol, Redirect,
-    Route, UrlPath, XForwarded,
+    Frontend, FrontendHttp, HeaderEdits, HostPattern, List, OrMap, PathMatch, Protocol, Route,
+    UrlPath, XForwarded,
 };
 
 use super::bind::Way;
-use super::decide::{Action, Closed, Does, Rules, Step};
+use super::decide::{Action, Closed, Rules, Step};
 use super::importer::Importer;
 use super::pattern::{PathKind, PathPattern};
-use super::proxy::{Edit, Of, Proxy, Request, Target};
+use super::proxy::{Edit, Of, Proxy};
 use super::ranges::Ranges;
 use super::routes::{self, Named, Region, Verdict, any_path};
 use super::services::file;
@@ -67,7 +66,7 @@ impl Importer<'_> {
             ..FrontendHttp::default()
         };
         if let Some(tls) = &way.tls
-            && !tls.alpn.iter().any(|name| name == "h2")
+            && !tls.table.alpn.iter().flatten().any(|name| **name == *"h2")
         {
             http.http2 = OrMap::Value(false);
         }
@@ -194,7 +193,7 @@ impl Importer<'_> {
         for steps in all.chain([&mut rules.steps]) {
             for step in steps.iter().filter(|step| crosses(step)) {
                 self.report.left_out(&step.line, "a path in any case lies across one in a certain case; write both with -i, or both without");
-                if matches!(step.does, Does::Request(Request::Deny(..) | Request::Auth)) {
+                if step.does.denies() {
                     return Err(Closed(format!(
                         "{} says what is denied, and cannot be followed; correct it",
                         self.places.shown(step.line.number)
@@ -238,7 +237,7 @@ impl Importer<'_> {
         };
         for (step, took) in rules.steps.iter().zip(took) {
             let never = step.condition.alternatives.is_empty() || cannot.contains(&step.line);
-            if matches!(step.does, Does::Backend(_) | Does::Default) && !never {
+            if step.does.chooses() && !never {
                 *self.reached.entry(step.line.number).or_insert(false) |= took;
             }
         }
@@ -279,7 +278,7 @@ impl Importer<'_> {
                 }
             }
             Action::Redirect(target) => {
-                route.redirect = Some(Box::new(redirect(target).map_err(Closed)?));
+                route.redirect = Some(Box::new(target.clone()));
             }
             Action::Service { name, strip } => {
                 route.service = name.parse().ok();
@@ -301,36 +300,6 @@ impl Importer<'_> {
     }
 }
 
-/// A redirect of the table, or why it cannot have it.
-pub(super) fn redirect(target: &Target) -> Result<Redirect, String> {
-    let wrong = |what: &str| {
-        format!(
-            "it leads to {what:?}, where no redirect of a table does; expected a scheme, a host or a path"
-        )
-    };
-    Ok(Redirect {
-        scheme: target
-            .scheme
-            .as_deref()
-            .map(|text| text.parse().map_err(|_| wrong(text)))
-            .transpose()?,
-        host: target
-            .host
-            .as_deref()
-            .map(|text| text.parse().map_err(|_| wrong(text)))
-            .transpose()?,
-        port: target.port.and_then(NonZeroU16::new),
-        location: target
-            .location
-            .as_deref()
-            .map(|text| text.parse().map_err(|_| wrong(text)))
-            .transpose()?,
-        drop_query: target.drop_query && target.location.is_none(),
-        status: Some(target.status),
-        ..Redirect::default()
-    })
-}
-
 /// Regions of hosts, and regions of paths, where all of both together would be too many. What is denied, answered or redirected by
 /// its path is so for each host.
 fn apart(
@@ -345,7 +314,7 @@ fn apart(
     for step in rules.all_steps() {
         for one in &step.condition.alternatives {
             let by_host = !one.hosts.is_empty() || !one.no_hosts.is_empty();
-            if by_host || !one.no_paths.is_empty() || matches!(step.does, Does::Request(_)) {
+            if by_host || !one.no_paths.is_empty() || !step.does.chooses() {
                 let paths = one.paths.iter().flatten().chain(&one.no_paths);
                 of_hosts.paths.extend(paths.cloned());
             }

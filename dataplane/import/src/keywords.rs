@@ -44,7 +44,7 @@ pub(super) struct Row {
     place: Place,
     /// Words behind each that belong to it; counted where several keywords stand in a line.
     pub(super) arguments: u8,
-    becomes: Becomes,
+    pub(super) becomes: Becomes,
     /// Between spaces.
     words: &'static str,
 }
@@ -141,9 +141,29 @@ const CHECKED: Becomes = LeftOut("servers with `check` are checked by a connecti
 // One row in a line, and its words below where they are many.
 #[rustfmt::skip]
 const TABLE: &[Row] = &[
-    of(Section, 0, Read,
-        "global defaults frontend listen backend peers resolvers userlist mailers ring program cache fcgi-app \
-         http-errors log-forward crt-store traces acme dynamic-update"),
+    of(Section, 0, Read, "global defaults frontend listen backend dynamic-update"),
+    of(Section, 0, Noted("no peers are needed: a client's first choice is the same on all nodes"), "peers"),
+    of(Section, 0, ONCE, "resolvers"),
+    of(Section, 0, Noted("it helps to develop haproxy, and serves nobody"), "traces"),
+    of(Section, 0, LeftOut("Ballast sends no mail; alerts are Prometheus's, see templates/prometheus"), "mailers"),
+    of(Section, 0,
+        LeftOut("passwords do not stand in a table; those of the page are in --stats-auth-file, and endpoints ask for others"),
+        "userlist"),
+    of(Section, 0, LeftOut("Ballast stores no answers; let the endpoints, or a cache in front of them"), "cache"),
+    of(Section, 0, LeftOut("Ballast starts no other programs; let the service manager start this one"), "program"),
+    of(Section, 0,
+        LeftOut("Ballast keeps no ring of log lines; log.to names stdout, unix:PATH or udp:IP:PORT"), "ring"),
+    of(Section, 0,
+        LeftOut("Ballast does not pass on the log lines of others; let a syslog server do it, or balance it by a udp frontend"),
+        "log-forward"),
+    of(Section, 0,
+        LeftOut("Ballast does not speak FastCGI; put an HTTP server in front of the application"), "fcgi-app"),
+    of(Section, 0,
+        LeftOut("a table names each certificate at its frontend; write the files behind crt"), "crt-store"),
+    of(Section, 0,
+        LeftOut("Ballast orders no certificates; let another program order them: changed files are served within 5 s"),
+        "acme"),
+    of(Section, 0, LeftOut("has no name, by which errorfiles could use it; give it one"), "http-errors"),
     of(Global, 0, Read,
         "ca-base crt-base hard-stop-after log maxconn nbthread presetenv setenv ssl-default-bind-options stats"),
     of(Global, 0, Noted("the account, the folder and the background are the service manager's; see templates/systemd"),

@@ -3,6 +3,7 @@
 use super::acl::parts;
 use super::condition::Rule;
 use super::importer::Importer;
+use super::proxy::Does;
 use super::words::Line;
 
 impl Importer<'_> {
@@ -12,7 +13,7 @@ impl Importer<'_> {
         line: &Line,
         expression: &str,
         condition: &[String],
-    ) -> Result<Vec<Rule<Option<String>>>, String> {
+    ) -> Result<Vec<Rule<Does>>, String> {
         const COMPUTED: &str = "a backend whose name is computed has no counterpart, unless a map has it; write one use_backend for each";
         let inner = expression.strip_prefix("%[");
         let inner = inner
@@ -34,8 +35,8 @@ impl Importer<'_> {
             _ => return Err(COMPUTED.into()),
         };
         let (file, default) = match arguments.split_once(',') {
-            Some((file, default)) => (file, Some(default.to_owned())),
-            None => (arguments, None),
+            Some((file, default)) => (file, Does::Backend(default.to_owned())),
+            None => (arguments, Does::Default),
         };
         let bytes = self.world.read(file);
         let bytes = bytes.map_err(|why| format!("{file} cannot be read: {why}"))?;
@@ -51,11 +52,9 @@ impl Importer<'_> {
             line,
             format!("{file} is read once, by the import; import again when it changes"),
         );
-        let rule = |action: Option<String>, entry: Vec<String>| Rule {
-            line: line.clone(),
-            action,
-            condition: condition.to_vec(),
+        let rule = |action: Does, entry: Vec<String>| Rule {
             entry,
+            ..Rule::new(line, action, condition)
         };
         let words = |key: String| {
             let sample = sample.join(",");
@@ -64,7 +63,7 @@ impl Importer<'_> {
         };
         let mut rules: Vec<_> = entries
             .into_iter()
-            .map(|(key, backend)| rule(Some(backend), words(key)))
+            .map(|(key, backend)| rule(Does::Backend(backend), words(key)))
             .collect();
         rules.push(rule(default, Vec::new()));
         Ok(rules)

@@ -1,6 +1,6 @@
 //! `option` and `stats` lines of a section.
 
-use super::check::{Http, Tcp};
+use super::check::Tcp;
 use super::importer::Importer;
 use super::keywords::{Place, is_known};
 use super::proxy::Proxy;
@@ -16,58 +16,42 @@ impl Importer<'_> {
         proxy: &mut Proxy,
     ) -> Result<(), String> {
         let name = words.first().map(String::as_str).unwrap_or_default();
+        let check = &mut proxy.check;
         match name {
-            "forwardfor" => self.option_forwardfor(line, words, on, proxy),
-            "httpchk" => {
-                if on {
-                    self.option_httpchk(line, &mut proxy.check);
-                } else {
-                    proxy.check.http = None;
-                }
-                Ok(())
-            }
+            "forwardfor" => self.option_forwardfor(line, words, on, proxy)?,
+            "httpchk" if on => self.option_httpchk(line, check),
+            "httpchk" => check.http = None,
             "tcp-check" => {
-                proxy.check.tcp = on.then(Tcp::default);
-                proxy.check.http = None;
-                Ok(())
+                check.tcp = on.then(Tcp::default);
+                check.http = None;
             }
             "redis-check" if on => {
-                proxy.check.tcp = Some(Tcp {
+                check.tcp = Some(Tcp {
                     send: "*1\\r\\n$4\\r\\nPING\\r\\n".into(),
                     answer: Some("+PONG".into()),
                 });
-                Ok(())
             }
             "smtpchk" if on => {
-                proxy.check.tcp = Some(Tcp {
+                check.tcp = Some(Tcp {
                     send: String::new(),
                     answer: Some("220".into()),
                 });
-                self.report
-                    .note(line, "the greeting 220 is awaited; no HELO is sent");
-                Ok(())
+                let why = "the greeting 220 is awaited; no HELO is sent";
+                self.report.note(line, why);
             }
             "ssl-hello-chk" if on => {
-                proxy.check.tcp = Some(Tcp::default());
-                proxy.check.http = None::<Http>;
-                self.report.note(
-                    line,
-                    "the check connects; that a TLS greeting is answered is not looked at",
-                );
-                Ok(())
+                check.tcp = Some(Tcp::default());
+                check.http = None;
+                let why = "the check connects; that a TLS greeting is answered is not looked at";
+                self.report.note(line, why);
             }
-            "httpclose" | "forceclose" if on => Err("a connection of a client stays open for its next request, for timeouts.keep-alive; write option http-server-close, which says what a service can have (http.reuse)".into()),
-            "httpclose" | "forceclose" => Ok(()),
-            "allbackups" => {
-                proxy.all_backups = on;
-                Ok(())
-            }
-            _ if !on && is_known(Place::Option, name) => Ok(()),
-            _ => {
-                self.keyword(line, Place::Option, name, "");
-                Ok(())
-            }
+            "httpclose" | "forceclose" if on => return Err("a connection of a client stays open for its next request, for timeouts.keep-alive; write option http-server-close, which says what a service can have (http.reuse)".into()),
+            "httpclose" | "forceclose" => {}
+            "allbackups" => proxy.all_backups = on,
+            _ if !on && is_known(Place::Option, name) => {}
+            _ => self.keyword(line, Place::Option, name, ""),
         }
+        Ok(())
     }
 
     fn option_forwardfor(

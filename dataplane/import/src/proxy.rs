@@ -1,8 +1,9 @@
 //! What a `defaults`, `frontend`, `listen` or `backend` section says, before it becomes a part of the table.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use ballast_core::table::{Algorithm, Reuse, Text};
+use ballast_core::table::{Algorithm, Redirect, Reuse, Text};
 
 use super::bind::BindLine;
 use super::check::Check;
@@ -26,10 +27,9 @@ pub(super) struct Proxy {
     pub(super) acls: Vec<Line>,
     /// In the order of their stages.
     pub(super) connections: Vec<Rule<Access>>,
-    pub(super) requests: Vec<Rule<Request>>,
-    pub(super) redirects: Vec<Rule<Request>>,
-    /// The backend that each leads to; `None`: the default one.
-    pub(super) use_backends: Vec<Rule<Option<String>>>,
+    pub(super) requests: Vec<Rule<Does>>,
+    pub(super) redirects: Vec<Rule<Does>>,
+    pub(super) use_backends: Vec<Rule<Does>>,
     pub(super) default_backend: Option<(Line, String)>,
     pub(super) max_connections: Option<u32>,
     pub(super) max_rate: Option<u32>,
@@ -118,29 +118,31 @@ pub(super) enum Access {
     Track(u8, Option<String>),
 }
 
-/// What an `http-request` or `redirect` rule does with a request.
+/// What an `http-request`, `redirect` or `use_backend` rule does with a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Request {
+pub(super) enum Does {
     Allow,
     /// The status of the answer, and its page.
     Deny(u16, Option<Page>),
     /// An answer that is no denial.
     Answer(u16, Option<Page>),
-    Redirect(Target),
+    Redirect(Redirect),
     /// It asks for a password: what Ballast cannot do, so that it denies.
     Auth,
+    Backend(String),
+    /// The default backend has it.
+    Default,
 }
 
-/// Where a redirect leads.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(super) struct Target {
-    pub(super) scheme: Option<String>,
-    pub(super) host: Option<String>,
-    pub(super) port: Option<u16>,
-    /// The whole location, as it is sent.
-    pub(super) location: Option<String>,
-    pub(super) drop_query: bool,
-    pub(super) status: u16,
+impl Does {
+    pub(super) fn denies(&self) -> bool {
+        matches!(self, Self::Deny(..) | Self::Auth)
+    }
+
+    /// Whether it chooses a backend.
+    pub(super) fn chooses(&self) -> bool {
+        matches!(self, Self::Backend(_) | Self::Default)
+    }
 }
 
 /// A header field that is set or removed.
@@ -171,20 +173,19 @@ pub(super) enum Change {
     Remove,
 }
 
-/// The timeouts of a section. `Some(None)`: for ever.
+/// The timeouts of a section by haproxy's names; `None`: for ever.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Timeouts {
-    pub(super) client: Option<Option<Duration>>,
-    pub(super) client_fin: Option<Duration>,
-    pub(super) client_hs: Option<Duration>,
-    pub(super) request: Option<Duration>,
-    pub(super) keep_alive: Option<Duration>,
-    pub(super) connect: Option<Duration>,
-    pub(super) queue: Option<Duration>,
-    pub(super) server: Option<Option<Duration>>,
-    pub(super) server_fin: Option<Duration>,
-    pub(super) tunnel: Option<Option<Duration>>,
-    pub(super) check: Option<Duration>,
+pub(super) struct Timeouts(pub(super) BTreeMap<String, Option<Duration>>);
+
+impl Timeouts {
+    /// One that may be for ever, which is `Some(None)`.
+    pub(super) fn idle(&self, name: &str) -> Option<Option<Duration>> {
+        self.0.get(name).copied()
+    }
+
+    pub(super) fn get(&self, name: &str) -> Option<Duration> {
+        self.idle(name).flatten()
+    }
 }
 
 /// `stick-table` and `stick on src`.

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use ipnet::{IpNet, Ipv4Net, Ipv4Subnets, Ipv6Subnets};
 
 /// A set of addresses, as sorted ranges of each family that do not touch.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Ranges {
     v4: Vec<(u128, u128)>,
     v6: Vec<(u128, u128)>,
@@ -15,11 +15,8 @@ const LAST_V4: u128 = 0xffff_ffff;
 const LAST_V6: u128 = u128::MAX;
 
 impl Ranges {
-    pub(super) const fn none() -> Self {
-        Self {
-            v4: Vec::new(),
-            v6: Vec::new(),
-        }
+    pub(super) fn none() -> Self {
+        Self::default()
     }
 
     pub(super) fn all() -> Self {
@@ -33,13 +30,23 @@ impl Ranges {
         let mut set = Self::none();
         for net in nets {
             match net {
-                IpNet::V4(net) => set.v4.push((bits4(net.network()), bits4(net.broadcast()))),
-                IpNet::V6(net) => set.v6.push((bits6(net.network()), bits6(net.broadcast()))),
+                IpNet::V4(net) => set.v4.push((
+                    net.network().to_bits().into(),
+                    net.broadcast().to_bits().into(),
+                )),
+                IpNet::V6(net) => set
+                    .v6
+                    .push((net.network().to_bits(), net.broadcast().to_bits())),
             }
         }
         set.v4 = merged(set.v4);
         set.v6 = merged(set.v6);
         set
+    }
+
+    pub(super) fn this_host() -> Self {
+        let nets = ["127.0.0.0/8", "::1/128"];
+        Self::of(&nets.map(net).into_iter().flatten().collect::<Vec<_>>())
     }
 
     pub(super) fn is_all(&self) -> bool {
@@ -84,14 +91,6 @@ impl Ranges {
         let nets: Vec<IpNet> = v4.chain(v6).take(MOST + 1).collect();
         (nets.len() <= MOST).then_some(nets)
     }
-}
-
-fn bits4(address: Ipv4Addr) -> u128 {
-    u128::from(address.to_bits())
-}
-
-fn bits6(address: Ipv6Addr) -> u128 {
-    address.to_bits()
 }
 
 fn address4(bits: u128) -> Ipv4Addr {

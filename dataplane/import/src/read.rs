@@ -8,7 +8,7 @@ use ballast_core::table::nearest;
 use super::Source;
 use super::conditional::Blocks;
 use super::importer::Importer;
-use super::keywords::{Place, is_known, meant};
+use super::keywords::{Becomes, Place, is_known, meant, row};
 use super::pages::HttpErrors;
 use super::proxy::{Kind, Proxy};
 use super::report;
@@ -187,7 +187,14 @@ impl Reader {
             }
             At::Proxy(proxy) => self.sections.proxies.push(*proxy),
             At::Unknown(head, last) => {
-                let (kind, why) = without_counterpart(head.word(0));
+                let (kind, why) = match row(Place::Section, head.word(0)).map(|row| row.becomes) {
+                    Some(Becomes::Noted(why)) => (report::Kind::Note, why),
+                    Some(Becomes::LeftOut(why)) => (report::Kind::LeftOut, why),
+                    _ => (
+                        report::Kind::LeftOut,
+                        "such a section has no counterpart; remove it",
+                    ),
+                };
                 importer.report.lines(kind, &head, last, why);
             }
         }
@@ -259,62 +266,5 @@ impl Reader {
             }
         }
         self.at = At::Proxy(Box::new(proxy));
-    }
-}
-
-/// What is said about a section that a table has nothing for.
-fn without_counterpart(section: &str) -> (report::Kind, &'static str) {
-    use report::Kind::{LeftOut, Note};
-    match section {
-        "peers" => (
-            Note,
-            "no peers are needed: a client's first choice is the same on all nodes",
-        ),
-        "resolvers" => (
-            Note,
-            "names are resolved once, by the import; import again when an address changes",
-        ),
-        "mailers" => (
-            LeftOut,
-            "Ballast sends no mail; alerts are Prometheus's, see templates/prometheus",
-        ),
-        "traces" => (Note, "it helps to develop haproxy, and serves nobody"),
-        "userlist" => (
-            LeftOut,
-            "passwords do not stand in a table; those of the page are in --stats-auth-file, and endpoints ask for others",
-        ),
-        "cache" => (
-            LeftOut,
-            "Ballast stores no answers; let the endpoints, or a cache in front of them",
-        ),
-        "program" => (
-            LeftOut,
-            "Ballast starts no other programs; let the service manager start this one",
-        ),
-        "ring" => (
-            LeftOut,
-            "Ballast keeps no ring of log lines; log.to names stdout, unix:PATH or udp:IP:PORT",
-        ),
-        "log-forward" => (
-            LeftOut,
-            "Ballast does not pass on the log lines of others; let a syslog server do it, or balance it by a udp frontend",
-        ),
-        "fcgi-app" => (
-            LeftOut,
-            "Ballast does not speak FastCGI; put an HTTP server in front of the application",
-        ),
-        "crt-store" => (
-            LeftOut,
-            "a table names each certificate at its frontend; write the files behind crt",
-        ),
-        "acme" => (
-            LeftOut,
-            "Ballast orders no certificates; let another program order them: changed files are served within 5 s",
-        ),
-        "http-errors" => (
-            LeftOut,
-            "has no name, by which errorfiles could use it; give it one",
-        ),
-        _ => (LeftOut, "such a section has no counterpart; remove it"),
     }
 }

@@ -1,10 +1,15 @@
 //! `http-request`, `tcp-request`, `redirect`, and the old `reqrep`.
 
+use std::num::NonZeroU16;
+use std::str::FromStr;
+
+use ballast_core::table::Redirect;
+
 use super::condition::{Rule, split};
 use super::importer::Importer;
 use super::pages;
 use super::pattern::{PathKind, PathPattern};
-use super::proxy::{Access, Proxy, Request, Stage, Target};
+use super::proxy::{Access, Does, Proxy, Stage};
 use super::report::Report;
 use super::section::COUNTS;
 use super::units::{fitting, time};
@@ -21,7 +26,7 @@ impl Importer<'_> {
         let (words, condition) = split(words);
         let plain: Vec<&str> = words.iter().map(String::as_str).collect();
         let action = match plain.as_slice() {
-            ["allow"] => Request::Allow,
+            ["allow"] => Does::Allow,
             ["deny" | "reject", rest @ ..] => self.denial(line, rest),
             [action @ ("tarpit" | "silent-drop"), rest @ ..] => {
                 self.report.note(
@@ -30,13 +35,13 @@ impl Importer<'_> {
                 );
                 self.denial(line, rest)
             }
-            ["auth", ..] => Request::Auth,
-            ["redirect", rest @ ..] => Request::Redirect(self.target(line, rest)?),
+            ["auth", ..] => Does::Auth,
+            ["redirect", rest @ ..] => Does::Redirect(self.target(line, rest)?),
             ["return", rest @ ..] => {
                 let (status, page) = pages::answer(rest)?;
                 let status = status.unwrap_or("200").parse().ok();
                 let status = status.filter(|status| (200..=599).contains(status));
-                Request::Answer(
+                Does::Answer(
                     status.ok_or("has no status from 200 to 599; write one")?,
                     page,
                 )
@@ -73,17 +78,12 @@ impl Importer<'_> {
                 );
             }
         };
-        proxy.requests.push(Rule {
-            line: line.clone(),
-            action,
-            condition: condition.to_vec(),
-            entry: Vec::new(),
-        });
+        proxy.requests.push(Rule::new(line, action, condition));
         Ok(())
     }
 
     /// The answer of a denial. What cannot be understood of it is left out, and the denial stays.
-    fn denial(&mut self, line: &Line, words: &[&str]) -> Request {
+    fn denial(&mut self, line: &Line, words: &[&str]) -> Does {
         let words: Vec<&str> = words
             .iter()
             .map(|word| {
@@ -105,26 +105,24 @@ impl Importer<'_> {
             (status.and_then(|pair| pair.get(1).copied()), None)
         });
         let status = status.filter(is_status).and_then(|text| text.parse().ok());
-        Request::Deny(status.unwrap_or(403), page)
+        Does::Deny(status.unwrap_or(403), page)
     }
 
     /// `redirect …`
     pub(super) fn redirect(&mut self, line: &Line, proxy: &mut Proxy) -> Result<(), String> {
         let (words, condition) = split(line.from(1));
         let plain: Vec<&str> = words.iter().map(String::as_str).collect();
-        proxy.redirects.push(Rule {
-            line: line.clone(),
-            action: Request::Redirect(self.target(line, &plain)?),
-            condition: condition.to_vec(),
-            entry: Vec::new(),
-        });
+        proxy.redirects.push(Rule::new(
+            line,
+            Does::Redirect(self.target(line, &plain)?),
+            condition,
+        ));
         Ok(())
     }
 
     /// Where a redirect leads. An error means that a table cannot have it.
-    fn target(&mut self, line: &Line, words: &[&str]) -> Result<Target, String> {
+    fn target(&mut self, line: &Line, words: &[&str]) -> Result<Redirect, String> {
         let target = target(words)?;
-        super::http::redirect(&target)?;
         if words.contains(&"append-slash") {
             self.report
                 .left_out(line, "a redirect of Ballast adds no slash to a path; write it without append-slash, or let the endpoint redirect");
@@ -184,12 +182,7 @@ pub(super) fn tcp_request(
             ));
         }
     };
-    proxy.connections.push(Rule {
-        line: line.clone(),
-        action,
-        condition: condition.to_vec(),
-        entry: Vec::new(),
-    });
+    proxy.connections.push(Rule::new(line, action, condition));
     proxy.connections.sort_by_key(|rule| Stage::of(&rule.line));
     Ok(())
 }
@@ -213,10 +206,10 @@ pub(super) fn replace_request(line: &Line, proxy: &mut Proxy) -> Result<(), Stri
 }
 
 /// `scheme https`, `prefix https://example.com`, `location /path`, and `code N`.
-fn target(words: &[&str]) -> Result<Target, String> {
-    let mut target = Target {
-        status: 302,
-        ..Target::default()
+fn target(words: &[&str]) -> Result<Redirect, String> {
+    let mut target = Redirect {
+        status: Some(302),
+        ..Redirect::default()
     };
     let mut leads = false;
     let mut words = words.iter();
@@ -229,9 +222,9 @@ fn target(words: &[&str]) -> Result<Target, String> {
             }
             "code" => {
                 let status = words.next().and_then(|status| status.parse().ok());
-                target.status = status
-                    .filter(|status| [301, 302, 303, 307, 308].contains(status))
-                    .ok_or("has no code of a redirect; expected 301, 302, 303, 307 or 308")?;
+                target.status = status.filter(|code| [301, 302, 303, 307, 308].contains(code));
+                let why = "has no code of a redirect; expected 301, 302, 303, 307 or 308";
+                target.status.ok_or(why)?;
             }
             "drop-query" => target.drop_query = true,
             "append-slash" | "ignore-empty" => {}
@@ -242,6 +235,7 @@ fn target(words: &[&str]) -> Result<Target, String> {
             }
         }
     }
+    target.drop_query &= target.location.is_none();
     match leads {
         true => Ok(target),
         false => Err(LEADS_NOWHERE.into()),
@@ -249,12 +243,12 @@ fn target(words: &[&str]) -> Result<Target, String> {
 }
 
 /// Where a redirect leads.
-fn place(kind: &str, value: &str, target: &mut Target) -> Result<(), String> {
+fn place(kind: &str, value: &str, target: &mut Redirect) -> Result<(), String> {
     if value.is_empty() {
         return Err(LEADS_NOWHERE.into());
     }
     if kind == "scheme" && !value.contains('%') {
-        target.scheme = Some(value.into());
+        target.scheme = Some(parsed(value)?);
         return Ok(());
     }
     // The address with all that was asked for behind it is a prefix.
@@ -272,7 +266,7 @@ fn place(kind: &str, value: &str, target: &mut Target) -> Result<(), String> {
         matches!(host, Some("hdr(host)" | "hdr(Host)"))
     });
     if let (Some((scheme, _)), "prefix") = (same_host, kind) {
-        target.scheme = Some(scheme.into());
+        target.scheme = Some(parsed(scheme)?);
         return Ok(());
     }
     if value.contains('%') {
@@ -281,7 +275,7 @@ fn place(kind: &str, value: &str, target: &mut Target) -> Result<(), String> {
         );
     }
     if kind == "location" {
-        target.location = Some(value.into());
+        target.location = Some(parsed(value)?);
         return Ok(());
     }
     match address(value, target)? {
@@ -293,8 +287,15 @@ fn place(kind: &str, value: &str, target: &mut Target) -> Result<(), String> {
     }
 }
 
+/// A part of the place to which a redirect leads.
+fn parsed<T: FromStr>(text: &str) -> Result<T, String> {
+    text.parse().map_err(|_| {
+        format!("it leads to {text:?}, where no redirect of a table does; expected a scheme, a host or a path")
+    })
+}
+
 /// Takes scheme, host and port of an address apart; what is left is the path.
-fn address<'t>(text: &'t str, target: &mut Target) -> Result<&'t str, String> {
+fn address<'t>(text: &'t str, target: &mut Redirect) -> Result<&'t str, String> {
     let Some((scheme, rest)) = text.split_once("://") else {
         return match text.starts_with('/') {
             true => Ok(text),
@@ -315,9 +316,9 @@ fn address<'t>(text: &'t str, target: &mut Target) -> Result<&'t str, String> {
         ),
         None => (host, None),
     };
-    target.scheme = Some(scheme.into());
-    target.host = Some(host.into());
-    target.port = port;
+    target.scheme = Some(parsed(scheme)?);
+    target.host = Some(parsed(host)?);
+    target.port = port.and_then(NonZeroU16::new);
     Ok(path)
 }
 

@@ -4,9 +4,9 @@ use ballast_core::table::{Algorithm, Reuse};
 
 use super::condition::{Rule, split};
 use super::importer::Importer;
-use super::keywords::Place;
+use super::keywords::{Place, is_known};
 use super::pages::{errorfile, http_error};
-use super::proxy::{Of, Proxy, Stick};
+use super::proxy::{Does, Of, Proxy, Stick};
 use super::rules::{replace_request, tcp_request};
 use super::server::Settings;
 use super::units::{fitting, time};
@@ -127,12 +127,9 @@ impl Importer<'_> {
             proxy.use_backends.extend(rules);
             return Ok(());
         }
-        proxy.use_backends.push(Rule {
-            line: line.clone(),
-            action: Some(name.clone()),
-            condition: condition.to_vec(),
-            entry: Vec::new(),
-        });
+        proxy
+            .use_backends
+            .push(Rule::new(line, Does::Backend(name.clone()), condition));
         Ok(())
     }
 
@@ -260,31 +257,12 @@ impl Importer<'_> {
             );
         }
         let or_never = (!time.is_zero()).then_some(fits);
-        let timeouts = &mut proxy.timeouts;
-        match name {
-            "client" => timeouts.client = Some(or_never),
-            "server" => timeouts.server = Some(or_never),
-            "tunnel" => timeouts.tunnel = Some(or_never),
-            "tarpit" | "client-hs" | "client-fin" | "http-request" | "http-keep-alive"
-            | "connect" | "queue" | "server-fin" | "check" => {
-                let Some(time) = or_never else {
-                    return Err("no time means for ever, which Ballast waits for no client and no endpoint; its default is taken".into());
-                };
-                let to = match name {
-                    "client-hs" => &mut timeouts.client_hs,
-                    "client-fin" => &mut timeouts.client_fin,
-                    "http-request" => &mut timeouts.request,
-                    "http-keep-alive" => &mut timeouts.keep_alive,
-                    "connect" => &mut timeouts.connect,
-                    "queue" => &mut timeouts.queue,
-                    "server-fin" => &mut timeouts.server_fin,
-                    "check" => &mut timeouts.check,
-                    // Nothing is held in a tarpit.
-                    _ => return Ok(()),
-                };
-                *to = Some(time);
+        match (name, or_never) {
+            _ if !is_known(Place::Timeout, name) => self.unknown_word(line, Place::Timeout, name),
+            ("client" | "server" | "tunnel", _) | (_, Some(_)) => {
+                proxy.timeouts.0.insert(name.into(), or_never);
             }
-            other => self.unknown_word(line, Place::Timeout, other),
+            _ => return Err("no time means for ever, which Ballast waits for no client and no endpoint; its default is taken".into()),
         }
         Ok(())
     }

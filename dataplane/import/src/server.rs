@@ -148,20 +148,29 @@ struct Place<'l> {
     v6: Option<bool>,
 }
 
+/// Whether an address is to be of IPv6, and the address; an error is another kind, such as `unix`.
+pub(super) fn family(text: &str) -> Result<(Option<bool>, &str), &str> {
+    match text.split_once('@') {
+        Some(("ipv4" | "tcp4", rest)) => Ok((Some(false), rest)),
+        Some(("ipv6" | "tcp6", rest)) => Ok((Some(true), rest)),
+        Some(("tcp", rest)) => Ok((None, rest)),
+        Some((other, _)) => Err(other),
+        None if text.starts_with('/') => Err("unix"),
+        None => Ok((None, text)),
+    }
+}
+
 fn place(text: &str) -> Result<Place<'_>, String> {
-    let (v6, rest) = match text.split_once('@') {
-        Some(("ipv4" | "tcp4", rest)) => (Some(false), rest),
-        Some(("ipv6" | "tcp6", rest)) => (Some(true), rest),
-        Some(("tcp", rest)) => (None, rest),
-        Some((other, _)) => {
+    let (v6, rest) = match family(text) {
+        Ok(known) => known,
+        Err("unix") if text.starts_with('/') => {
+            return Err("Ballast connects to no unix socket; give it an address and a port".into());
+        }
+        Err(other) => {
             return Err(format!(
                 "Ballast has no {other}@ address for endpoints; give it an address and a port"
             ));
         }
-        None if text.starts_with('/') => {
-            return Err("Ballast connects to no unix socket; give it an address and a port".into());
-        }
-        None => (None, text),
     };
     let bare = rest
         .strip_prefix('[')

@@ -179,18 +179,17 @@ impl Importer<'_> {
             return true;
         }
         let mut is_first = true;
-        let kept: Vec<bool> = endpoints
-            .iter()
-            .map(|one| !is_backup(one) || std::mem::take(&mut is_first))
-            .collect();
-        for (server, _) in used.iter().zip(&kept).filter(|(_, kept)| !**kept) {
-            self.report.left_out(&server.line, "Ballast would send clients to all backup endpoints at once, and haproxy does to the first; write option allbackups if that is right, or add this one when it is needed");
+        let all = std::mem::take(endpoints)
+            .into_iter()
+            .zip(std::mem::take(used));
+        for (endpoint, server) in all {
+            if !is_backup(&endpoint) || std::mem::take(&mut is_first) {
+                endpoints.push(endpoint);
+                used.push(server);
+            } else {
+                self.report.left_out(&server.line, "Ballast would send clients to all backup endpoints at once, and haproxy does to the first; write option allbackups if that is right, or add this one when it is needed");
+            }
         }
-        let keep = |index: usize| kept.get(index).copied().unwrap_or(true);
-        let mut index = 0..;
-        endpoints.retain(|_| index.next().is_none_or(keep));
-        let mut index = 0..;
-        used.retain(|_| index.next().is_none_or(keep));
         false
     }
 
@@ -385,17 +384,17 @@ fn timeouts(proxy: &Proxy) -> ServiceTimeouts {
     let timeouts = &proxy.timeouts;
     let absent = ServiceTimeouts::ABSENT;
     // As soon as nothing of a connection is looked at, haproxy has the tunnel's time for both sides.
-    let server = match (proxy.is_http, timeouts.tunnel) {
+    let server = match (proxy.is_http, timeouts.idle("tunnel")) {
         (false, Some(tunnel)) => Some(tunnel),
-        _ => timeouts.server,
+        _ => timeouts.idle("server"),
     };
-    let connect = timeouts.connect.unwrap_or(absent.connect);
+    let connect = timeouts.get("connect").unwrap_or(absent.connect);
     ServiceTimeouts {
         connect,
-        queue: timeouts.queue.filter(|queue| *queue != connect),
+        queue: timeouts.get("queue").filter(|queue| *queue != connect),
         server: idle(server, proxy.is_http),
-        server_fin: timeouts.server_fin.unwrap_or(absent.server_fin),
-        tunnel: match timeouts.tunnel {
+        server_fin: timeouts.get("server-fin").unwrap_or(absent.server_fin),
+        tunnel: match timeouts.idle("tunnel") {
             Some(Some(tunnel)) if proxy.is_http => tunnel,
             Some(None) if proxy.is_http => super::units::LONGEST,
             _ => absent.tunnel,

@@ -35,9 +35,9 @@ impl Importer<'_> {
                 continue;
             }
             match reader.value(word, value, self) {
-                Some(Ok(())) => {}
-                Some(Err(why)) => self.report.left_out(line, why),
-                None => self.keyword(line, Place::Server, word, value),
+                Ok(true) => {}
+                Err(why) => self.report.left_out(line, why),
+                Ok(false) => self.keyword(line, Place::Server, word, value),
             }
         }
         reader.settings.link.tls = reader.is_tls.then_some(reader.tls);
@@ -78,80 +78,56 @@ impl Reader {
         true
     }
 
-    /// A word with its value; `None`: it is none of these.
-    fn value(
-        &mut self,
-        word: &str,
-        value: &str,
-        importer: &Importer<'_>,
-    ) -> Option<Result<(), String>> {
+    /// A word with its value; `false`: it is none of these.
+    fn value(&mut self, word: &str, value: &str, importer: &Importer<'_>) -> Result<bool, String> {
         let settings = &mut self.settings;
-        Some(match word {
-            "inter" => interval(value, &mut settings.checks.interval),
-            "fastinter" => interval(value, &mut settings.checks.fast_interval),
-            "slowstart" => interval(value, &mut settings.slow_start),
-            "rise" => count(value, 10, &mut settings.checks.rise),
-            "fall" => count(value, 20, &mut settings.checks.fall),
-            "weight" => weight(value, &mut settings.weight),
-            "maxconn" => number(value).map(|most| settings.max_connections = most),
-            "port" => number(value).map(|port| settings.checks.port = port),
-            "verify" => {
-                self.tls.verified = value != "none";
-                Ok(())
+        let checks = &mut settings.checks;
+        match word {
+            "inter" => checks.interval = interval(value)?,
+            "fastinter" => checks.fast_interval = interval(value)?,
+            "slowstart" => settings.slow_start = interval(value)?,
+            "rise" => count(value, 10, &mut checks.rise)?,
+            "fall" => count(value, 20, &mut checks.fall)?,
+            "weight" => {
+                let weight = value.parse().ok().filter(|weight| *weight <= 256);
+                let why = || format!("{value:?} is not from 0 to 256; write another weight");
+                settings.weight = Some(weight.ok_or_else(why)?);
             }
+            "maxconn" => settings.max_connections = number(value)?,
+            "port" => checks.port = number(value)?,
+            "verify" => self.tls.verified = value != "none",
             "ca-file" => {
                 let path = || importer.below(importer.ca_base.as_deref(), value);
                 self.tls.ca = (value != "@system-ca").then(path);
-                Ok(())
             }
-            "crt" => {
-                self.tls.cert = Some(importer.below(importer.crt_base.as_deref(), value));
-                Ok(())
+            "crt" => self.tls.cert = Some(importer.below(importer.crt_base.as_deref(), value)),
+            "verifyhost" => self.tls.verify_host = Some(value.into()),
+            "sni" => {
+                let why = "`sni`: a service of Ballast asks for one name; write sni str(NAME)";
+                self.tls.sni = Some(fixed(value).ok_or(why)?);
             }
-            "verifyhost" => {
-                self.tls.verify_host = Some(value.into());
-                Ok(())
-            }
-            "sni" => match fixed(value) {
-                Some(name) => {
-                    self.tls.sni = Some(name);
-                    Ok(())
-                }
-                None => Err("`sni`: a service of Ballast asks for one name; write sni str(NAME)".into()),
-            },
-            "check-sni" => {
-                settings.checks.sni = Some(value.into());
-                Ok(())
-            }
-            "alpn" | "proto" => {
-                settings.link.h2 = value.split(',').next() == Some("h2");
-                Ok(())
-            }
-            "cookie" => {
-                settings.cookie = true;
-                Ok(())
-            }
-            "on-marked-down" if value == "shutdown-sessions" => {
-                settings.closes_when_down = true;
-                Ok(())
-            }
-            "proxy-v2-options" if value.split(',').all(|option| matches!(option, "ssl" | "cert-cn")) => {
+            "check-sni" => checks.sni = Some(value.into()),
+            "alpn" | "proto" => settings.link.h2 = value.split(',').next() == Some("h2"),
+            "cookie" => settings.cookie = true,
+            "on-marked-down" if value == "shutdown-sessions" => settings.closes_when_down = true,
+            "proxy-v2-options" if value.split(',').all(|it| matches!(it, "ssl" | "cert-cn")) => {
                 settings.link.proxy_ssl = true;
-                Ok(())
             }
-            "downinter" => Err("`downinter` has no counterpart: an endpoint that is down is checked at its usual interval".into()),
-            "on-marked-down" | "proxy-v2-options" => Err(format!(
-                "`{word} {value}` has no counterpart at an endpoint of Ballast; remove it"
-            )),
-            _ => return None,
-        })
+            "downinter" => return Err("`downinter` has no counterpart: an endpoint that is down is checked at its usual interval".into()),
+            "on-marked-down" | "proxy-v2-options" => {
+                return Err(format!(
+                    "`{word} {value}` has no counterpart at an endpoint of Ballast; remove it"
+                ));
+            }
+            _ => return Ok(false),
+        }
+        Ok(true)
     }
 }
 
-fn interval(text: &str, to: &mut Option<Duration>) -> Result<(), String> {
+fn interval(text: &str) -> Result<Option<Duration>, String> {
     let time = time(text).ok_or_else(|| format!("{text:?} is no time; expected one such as 2s"))?;
-    *to = Some(fitting(time));
-    Ok(())
+    Ok(Some(fitting(time)))
 }
 
 fn count(text: &str, most: u8, to: &mut Option<u8>) -> Result<(), String> {
@@ -165,13 +141,6 @@ fn count(text: &str, most: u8, to: &mut Option<u8>) -> Result<(), String> {
             Err(format!("{text:?} is not from 1 to {most}; {most} is taken"))
         }
     }
-}
-
-fn weight(text: &str, to: &mut Option<u16>) -> Result<(), String> {
-    let weight = text.parse().ok().filter(|weight| *weight <= 256);
-    *to =
-        Some(weight.ok_or_else(|| format!("{text:?} is not from 0 to 256; write another weight"))?);
-    Ok(())
 }
 
 /// A number, of which 0 means none.

@@ -9,11 +9,11 @@ use ballast_core::table::{
 
 use super::acl::Where;
 use super::bind::BindLine;
-use super::decide::{Closed, Does};
+use super::decide::Closed;
 use super::frontends::{Backends, MadeFrontend, Taken, default_backend};
 use super::importer::Importer;
-use super::proxy::{Edit, Kind, Of, Proxy};
-use super::ranges::{Ranges, net};
+use super::proxy::{Does, Edit, Kind, Of, Proxy};
+use super::ranges::Ranges;
 use super::read::Sections;
 use super::services::{Made, default_idle, file};
 use super::words::Line;
@@ -177,19 +177,19 @@ impl Importer<'_> {
     fn missing_timeouts(&mut self, proxy: &Proxy, has_frontend: bool, has_service: bool) {
         let timeouts = &proxy.timeouts;
         // As soon as nothing of a connection is looked at, haproxy has the tunnel's time for both sides.
-        let is_tunnel = !proxy.is_http && timeouts.tunnel.is_some();
+        let is_tunnel = !proxy.is_http && timeouts.idle("tunnel").is_some();
         let (connect, idle) = (
             Shown(ServiceTimeouts::ABSENT.connect),
             Shown(default_idle(proxy.is_http)),
         );
         let mut missing = Vec::new();
-        if has_frontend && timeouts.client.is_none() && !is_tunnel {
+        if has_frontend && timeouts.idle("client").is_none() && !is_tunnel {
             missing.push(format!("timeout client {idle}"));
         }
-        if has_service && timeouts.connect.is_none() {
+        if has_service && timeouts.get("connect").is_none() {
             missing.push(format!("timeout connect {connect}"));
         }
-        if has_service && timeouts.server.is_none() && !is_tunnel {
+        if has_service && timeouts.idle("server").is_none() && !is_tunnel {
             missing.push(format!("timeout server {idle}"));
         }
         if !missing.is_empty() {
@@ -200,7 +200,7 @@ impl Importer<'_> {
 
     /// Sections with names of their own that are not switched off.
     fn distinct<'s>(&mut self, sections: &'s Sections) -> Vec<&'s Proxy> {
-        let mut known: HashMap<(bool, &str), usize> = HashMap::new();
+        let mut known: HashMap<(usize, &str), usize> = HashMap::new();
         let mut distinct = Vec::new();
         for proxy in &sections.proxies {
             if proxy.name.is_empty() {
@@ -211,27 +211,17 @@ impl Importer<'_> {
                     .note(&proxy.head, "it is disabled, and not in the table");
                 continue;
             }
-            let sides = [
-                (true, proxy.kind.has_frontend()),
-                (false, proxy.kind.has_service()),
-            ];
-            let mut sides = sides
-                .into_iter()
-                .filter(|(_, there)| *there)
-                .map(|(side, _)| (side, proxy.name.as_str()));
-            if let Some(line) = sides.clone().find_map(|side| known.get(&side)) {
-                self.report.left_out(
-                    &proxy.head,
-                    format!(
-                        "{} has this name already; give each section a name of its own",
-                        self.places.shown(*line)
-                    ),
-                );
+            let sides = [proxy.kind.has_frontend(), proxy.kind.has_service()];
+            let sides = sides.iter().enumerate().filter(|(_, there)| **there);
+            let keys: Vec<(usize, &str)> = sides.map(|(side, _)| (side, &*proxy.name)).collect();
+            if let Some(line) = keys.iter().find_map(|key| known.get(key)) {
+                let other = self.places.shown(*line);
+                let why =
+                    format!("{other} has this name already; give each section a name of its own");
+                self.report.left_out(&proxy.head, why);
                 continue;
             }
-            sides
-                .by_ref()
-                .for_each(|side| _ = known.insert(side, proxy.head.number));
+            known.extend(keys.into_iter().map(|key| (key, proxy.head.number)));
             distinct.push(proxy);
         }
         distinct
@@ -239,18 +229,13 @@ impl Importer<'_> {
 
     /// A section that shows the page, and nothing else.
     fn page_of_stats(&mut self, proxy: &Proxy, stats: &mut Stats, taken: &mut Taken) {
-        let plain: Vec<_> = proxy
-            .binds
-            .iter()
-            .filter(|bind| bind.way.tls.is_none())
-            .collect();
-        for bind in proxy.binds.iter().filter(|bind| bind.way.tls.is_some()) {
-            self.report.left_out(&bind.line, "the page is not shown over TLS; give it an address of its own, and a frontend in front of that");
+        let mut plain: Vec<(&BindLine, Bind)> = Vec::new();
+        for line in &proxy.binds {
+            match line.way.tls {
+                None => plain.extend(line.binds.iter().map(|bind| (line, *bind))),
+                Some(_) => self.report.left_out(&line.line, "the page is not shown over TLS; give it an address of its own, and a frontend in front of that"),
+            }
         }
-        let plain: Vec<(&BindLine, Bind)> = plain
-            .into_iter()
-            .flat_map(|line| line.binds.iter().map(move |bind| (line, *bind)))
-            .collect();
         let binds = self.free(&plain, "stats", taken);
         if binds.is_empty() {
             self.report.left_out(
@@ -259,20 +244,13 @@ impl Importer<'_> {
             );
             return;
         }
-        let clients = match self.who_sees(proxy) {
-            Ok(clients) => clients,
-            Err(Closed(why)) => {
-                self.report
-                    .left_out(&proxy.head, format!("the page is not in the table: {why}"));
-                return;
-            }
-        };
-        let ranges = match self.source_ranges(&proxy.head, &clients) {
+        let clients = self.who_sees(proxy);
+        let ranges = clients.and_then(|clients| self.source_ranges(&proxy.head, &clients));
+        let ranges = match ranges {
             Ok(ranges) => ranges,
             Err(Closed(why)) => {
-                self.report
-                    .left_out(&proxy.head, format!("the page is not in the table: {why}"));
-                return;
+                let why = format!("the page is not in the table: {why}");
+                return self.report.left_out(&proxy.head, why);
             }
         };
         let mut all: Vec<Bind> = stats.bind.take().into_iter().flatten().collect();
@@ -291,22 +269,14 @@ impl Importer<'_> {
             sets_src: proxy.sets_src,
         };
         let (mut clients, _) = self.let_in(proxy, None, place)?;
-        for step in self.steps(proxy, place)? {
-            let Does::Request(super::proxy::Request::Deny(..) | super::proxy::Request::Auth) =
-                step.does
-            else {
-                continue;
-            };
+        let steps = self.steps(proxy, place)?;
+        for step in steps.into_iter().filter(|step| step.does.denies()) {
             for alternative in step.condition.alternatives {
                 clients = clients.and_not(&alternative.clients);
             }
         }
         if proxy.stats_users.is_some() {
-            let here: Vec<_> = ["127.0.0.0/8", "::1/128"]
-                .iter()
-                .filter_map(|text| net(text))
-                .collect();
-            clients = clients.and(&Ranges::of(&here));
+            clients = clients.and(&Ranges::this_host());
         }
         Ok(clients)
     }
@@ -381,53 +351,51 @@ impl Importer<'_> {
             let rest = problem.at.strip_prefix(list)?.strip_prefix('[')?;
             rest.split(']').next()?.parse::<usize>().ok()
         };
-        let table = &mut assembled.table;
-        let whole = Line::default();
-        if let Some(index) = index_of("frontends").filter(|index| *index < table.frontends.len()) {
-            let frontend = table.frontends.remove(index);
-            assembled.comments.frontends.remove(index);
-            self.report.left_out(
-                &assembled.heads.0.remove(index),
-                format!(
-                    "the frontend {} is not in the table: {why_of_one}",
-                    frontend.name
-                ),
-            );
-        } else if let Some(index) =
-            index_of("services").filter(|index| *index < table.services.len())
-        {
-            let service = table.services.remove(index);
-            assembled.comments.services.remove(index);
-            self.report.left_out(
-                &assembled.heads.1.remove(index),
-                format!(
-                    "the service {} is not in the table: {why_of_one}",
-                    service.name
-                ),
-            );
-        } else if table.stats != Stats::default()
+        let Assembled {
+            table,
+            comments,
+            heads,
+        } = assembled;
+        let frontend = index_of("frontends").filter(|index| *index < table.frontends.len());
+        let service = index_of("services").filter(|index| *index < table.services.len());
+        let has_others = table.stats != Stats::default()
             || table.log != Log::default()
-            || table.ticket_keys.is_some()
-        {
+            || table.ticket_keys.is_some();
+        let (head, what) = if let Some(index) = frontend {
+            comments.frontends.remove(index);
+            let name = table.frontends.remove(index).name;
+            (
+                heads.0.remove(index),
+                format!("the frontend {name} is not in the table: {why_of_one}"),
+            )
+        } else if let Some(index) = service {
+            comments.services.remove(index);
+            let name = table.services.remove(index).name;
+            (
+                heads.1.remove(index),
+                format!("the service {name} is not in the table: {why_of_one}"),
+            )
+        } else if has_others {
             table.stats = Stats::default();
             table.log = Log::default();
             table.ticket_keys = None;
-            self.report.left_out(
-                &whole,
+            (
+                Line::default(),
                 format!(
                     "stats and log are not in the table, because of {}: {why}",
                     problem.at
                 ),
-            );
+            )
         } else {
             table.frontends.clear();
             table.services.clear();
-            assembled.comments = Comments::default();
-            self.report.left_out(
-                &whole,
+            *comments = Comments::default();
+            (
+                Line::default(),
                 format!("nothing is in the table, because of {}: {why}", problem.at),
-            );
-        }
+            )
+        };
+        self.report.left_out(&head, what);
     }
 }
 
@@ -446,7 +414,7 @@ pub(super) fn leads_to(user: &Proxy, backend: &Proxy) -> bool {
     let by_rule = user
         .use_backends
         .iter()
-        .any(|rule| rule.action.as_ref() == Some(&backend.name));
+        .any(|rule| matches!(&rule.action, Does::Backend(name) if *name == backend.name));
     user.kind.has_frontend()
         && (by_rule || default_backend(user).is_some_and(|name| name == backend.name))
 }
