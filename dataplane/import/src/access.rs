@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use ballast_core::table::List;
+use ballast_core::table::{AcceptProxy, Frontend, List};
 use ipnet::IpNet;
 
 use super::acl::Where;
@@ -12,31 +12,22 @@ use super::condition::{Acls, Alternative, Condition, Rule};
 use super::decide::{Closed, Step};
 use super::frontends::Backends;
 use super::importer::Importer;
-use super::limits::{Before, Limits};
+use super::limits::Before;
 use super::proxy::{Access, Does, Proxy, Stage};
 use super::ranges::Ranges;
 use super::words::Line;
 
-/// Who may connect to a frontend.
-pub(super) struct WhoConnects {
-    /// The clients that may; `None`: all.
-    pub(super) clients: Option<List<IpNet>>,
-    /// The peers that send a PROXY header; `None`: none.
-    pub(super) senders: Option<List<IpNet>>,
-    pub(super) limits: Limits,
-}
-
 impl Importer<'_> {
-    /// Reads it from the rules and the binds of a proxy.
+    /// Says who may connect to a frontend, and which peers send a PROXY header, by the rules and the binds of a proxy.
     pub(super) fn connections(
         &mut self,
+        frontend: &mut Frontend,
         proxy: &Proxy,
         backends: &Backends<'_>,
         way: &Way,
         place: Where,
-    ) -> Result<WhoConnects, Closed> {
-        let mut limits = Limits::default();
-        let counted = Some((backends, &mut limits));
+    ) -> Result<(), Closed> {
+        let counted = Some((backends, &mut *frontend));
         let (clients, mut senders) = self.let_in(proxy, counted, place)?;
         if way.accept_proxy {
             senders = Ranges::all();
@@ -55,21 +46,20 @@ impl Importer<'_> {
                 self.places.shown(rule.line.number)
             )));
         }
-        let clients = self.source_ranges(&proxy.head, &clients)?;
-        let from = match senders.is_none() {
-            true => None,
-            false => senders.nets().map(List::new),
-        };
+        frontend.source_ranges = self.source_ranges(&proxy.head, &clients)?;
+        let from = senders.nets().filter(|_| !senders.is_none());
+        frontend.accept_proxy = from.map(|from| {
+            Box::new(AcceptProxy {
+                from: List::new(from),
+                versions: None,
+            })
+        });
         if senders.is_all()
             && let Some(bind) = proxy.binds.iter().find(|bind| bind.way.accept_proxy)
         {
             self.report.note(&bind.line, "every client is believed about its address, as in haproxy; name the proxies in front in accept-proxy.from");
         }
-        Ok(WhoConnects {
-            clients,
-            senders: from,
-            limits,
-        })
+        Ok(())
     }
 
     /// The clients whom the `tcp-request` rules of a section let in, and the peers that send a PROXY header. Rules that count
@@ -77,7 +67,7 @@ impl Importer<'_> {
     pub(super) fn let_in(
         &mut self,
         proxy: &Proxy,
-        mut counted: Option<(&Backends<'_>, &mut Limits)>,
+        mut counted: Option<(&Backends<'_>, &mut Frontend)>,
         place: Where,
     ) -> Result<(Ranges, Ranges), Closed> {
         let acls = match proxy.connections.is_empty() {
@@ -110,14 +100,14 @@ impl Importer<'_> {
             // A limit is one for all clients: none has been let in before.
             if denies
                 && !some_accepted
-                && let Some((backends, limits)) = &mut counted
+                && let Some((backends, frontend)) = &mut counted
             {
                 let before = Before {
                     proxy,
                     backends,
                     rules,
                 };
-                if self.is_limit(rule, &condition, &before, limits) {
+                if self.is_limit(rule, &condition, &before, frontend) {
                     continue;
                 }
             }
@@ -202,7 +192,7 @@ impl Importer<'_> {
         rule: &Rule<Access>,
         condition: &Condition,
         before: &Before<'_>,
-        limits: &mut Limits,
+        frontend: &mut Frontend,
     ) -> bool {
         let [alternative] = condition.alternatives.as_slice() else {
             return false;
@@ -210,7 +200,7 @@ impl Importer<'_> {
         let Some(counter) = alternative.only_counter() else {
             return false;
         };
-        match before.limit(counter, limits) {
+        match before.limit(counter, frontend) {
             Ok(note) => self.report.note(&rule.line, note),
             Err(why) => self.report.left_out(&rule.line, why),
         }

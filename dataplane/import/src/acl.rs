@@ -56,68 +56,64 @@ pub(super) fn read(
     place: Where,
     world: &dyn World,
     note: &mut dyn FnMut(String),
-) -> Result<Vec<Atom>, String> {
+) -> Result<Atom, String> {
     let Some((criterion, rest)) = words.split_first() else {
         return Err("has no criterion; expected one such as `src 10.0.0.0/8`".into());
     };
-    let mut flags = Flags::default();
-    let mut patterns = Vec::new();
+    let mut reader = Reader {
+        place,
+        note,
+        ignore_case: false,
+        method: None,
+        patterns: Vec::new(),
+    };
     let mut rest = rest.iter();
     let mut at_flags = true;
     while let Some(word) = rest.next() {
         match word.as_str() {
-            "-i" if at_flags => flags.ignore_case = true,
+            "-i" if at_flags => reader.ignore_case = true,
             "-n" | "-u" if at_flags => {}
-            "-m" if at_flags => flags.method = rest.next().cloned(),
+            "-m" if at_flags => reader.method = rest.next().cloned(),
             "-f" if at_flags => {
-                let Some(file) = rest.next() else {
-                    return Err("has -f without a file; name one".into());
-                };
+                let file = rest.next().ok_or("has -f without a file; name one")?;
                 match world.read(file) {
-                    Ok(bytes) => patterns.extend(lines_of(&bytes)),
-                    Err(why) => {
-                        return Ok(vec![Atom::Broken(format!("{file} cannot be read: {why}"))]);
-                    }
+                    Ok(bytes) => reader.patterns.extend(lines_of(&bytes)),
+                    Err(why) => return Ok(Atom::Broken(format!("{file} cannot be read: {why}"))),
                 }
             }
             "--" if at_flags => at_flags = false,
             word if at_flags && word.len() > 1 && word.starts_with('-') => {
-                return Ok(vec![Atom::Unknown(format!("the flag {word}"))]);
+                return Ok(Atom::Unknown(format!("the flag {word}")));
             }
             _ => {
                 at_flags = false;
-                patterns.push(word.clone());
+                reader.patterns.push(word.clone());
             }
         }
     }
     if ports::is_criterion(criterion) {
-        let is_plain = words.len() == patterns.len() + 1;
-        let ranges = ports::ports(&patterns).filter(|_| is_plain);
-        let atom = match (place.port, ranges) {
+        let is_plain = words.len() == reader.patterns.len() + 1;
+        let ranges = ports::ports(&reader.patterns).filter(|_| is_plain);
+        return Ok(match (place.port, ranges) {
             (Some(port), Some(ranges)) => Atom::Always(ports::has(&ranges, port)),
-            _ => flags.unknown(criterion),
-        };
-        return Ok(vec![atom]);
+            _ => reader.unknown(criterion),
+        });
     }
-    if let Some(counter) = Counter::read(criterion, &patterns) {
-        return Ok(vec![Atom::Counter(counter)]);
-    }
-    let reader = Reader {
-        place,
-        flags,
-        note,
-        patterns,
-    };
-    Ok(vec![reader.atom(criterion)])
+    Ok(match Counter::read(criterion, &reader.patterns) {
+        Some(counter) => Atom::Counter(counter),
+        None => reader.atom(criterion),
+    })
 }
 
-#[derive(Default)]
-struct Flags {
+struct Reader<'a> {
+    place: Where,
+    note: &'a mut dyn FnMut(String),
     ignore_case: bool,
     method: Option<String>,
+    patterns: Vec<String>,
 }
 
-impl Flags {
+impl Reader<'_> {
     /// A criterion that Ballast does not look at, or not by this method.
     fn unknown(&self, criterion: &str) -> Atom {
         Atom::Unknown(match &self.method {
@@ -125,23 +121,14 @@ impl Flags {
             None => format!("`{criterion}`"),
         })
     }
-}
 
-struct Reader<'a> {
-    place: Where,
-    flags: Flags,
-    note: &'a mut dyn FnMut(String),
-    patterns: Vec<String>,
-}
-
-impl Reader<'_> {
     fn atom(mut self, criterion: &str) -> Atom {
         let unknown = || Atom::Unknown(format!("`{criterion}`"));
         let parts = parts(criterion);
         let (sample, converters) = parts.split_first().unwrap_or((&criterion, &[]));
         for converter in converters {
             match *converter {
-                "lower" => self.flags.ignore_case = true,
+                "lower" => self.ignore_case = true,
                 // The host without its port.
                 "field(1,:)" | "host_only" | "path_only" => {}
                 _ => return unknown(),
@@ -191,7 +178,7 @@ impl Reader<'_> {
     }
 
     fn path(self, method: &str) -> Atom {
-        let method = self.flags.method.as_deref().unwrap_or(method);
+        let method = self.method.as_deref().unwrap_or(method);
         let mut paths = Vec::new();
         for pattern in &self.patterns {
             let (kind, text) = match method {
@@ -215,13 +202,13 @@ impl Reader<'_> {
             {
                 return Atom::Unknown(format!("the path {pattern:?}"));
             }
-            paths.push(PathPattern::new(kind, text, self.flags.ignore_case));
+            paths.push(PathPattern::new(kind, text, self.ignore_case));
         }
         Atom::Paths(paths)
     }
 
     fn host(self, method: &str, criterion: &str) -> Atom {
-        let method = self.flags.method.as_deref().unwrap_or(method);
+        let method = self.method.as_deref().unwrap_or(method);
         let mut hosts = Vec::new();
         let mut unlike = Unlike::default();
         for pattern in &self.patterns {
@@ -258,9 +245,9 @@ impl Reader<'_> {
                     let bare = bare.trim_start_matches('.');
                     &[bare.to_owned(), format!("*.{bare}")]
                 }
-                _ => return self.flags.unknown(criterion),
+                _ => return self.unknown(criterion),
             };
-            if !self.flags.ignore_case && bare.bytes().any(|byte| byte.is_ascii_alphabetic()) {
+            if !self.ignore_case && bare.bytes().any(|byte| byte.is_ascii_alphabetic()) {
                 unlike.more.get_or_insert_with(|| {
                     format!("without -i haproxy means {bare} in this case alone, and a table in any case")
                 });

@@ -73,16 +73,11 @@ impl Importer<'_> {
         // Old configurations write header fields behind the version.
         let version = line.from(4).join(" ");
         for field in version.split("\r\n").skip(1) {
-            self.check_field(line, field, &mut http);
+            if let Some((name, value)) = field.split_once(':') {
+                self.check_header(line, name, value.trim(), &mut http);
+            }
         }
         check.http = Some(http);
-    }
-
-    fn check_field(&mut self, line: &Line, field: &str, http: &mut Http) {
-        let Some((name, value)) = field.split_once(':') else {
-            return;
-        };
-        self.check_header(line, name, value.trim(), http);
     }
 
     fn check_header(&mut self, line: &Line, name: &str, value: &str, http: &mut Http) {
@@ -149,13 +144,7 @@ impl Importer<'_> {
                 if tcp.answer.is_some() {
                     return Err("a check of Ballast sends once, and then reads; write one send and one expect".into());
                 }
-                let bytes = match kind {
-                    "send" => escaped(line.word(2).as_bytes()),
-                    _ => escaped(
-                        &hexadecimal(line.word(2))
-                            .ok_or("has no hexadecimal bytes; write them in pairs")?,
-                    ),
-                };
+                let bytes = bytes(kind, line.word(2))?;
                 tcp.send.push_str(&bytes);
                 Ok(())
             }
@@ -164,18 +153,12 @@ impl Importer<'_> {
                     "comment" => (line.word(4), line.word(5)),
                     form => (form, line.word(3)),
                 };
-                let answer = match form {
-                    "string" => escaped(text.as_bytes()),
-                    "binary" => escaped(
-                        &hexadecimal(text)
-                            .ok_or("has no hexadecimal bytes; write them in pairs")?,
-                    ),
-                    other => {
-                        return Err(format!(
-                            "`expect {other}` has no counterpart; a check of Ballast looks for a text, as `expect string` does"
-                        ));
-                    }
-                };
+                if !matches!(form, "string" | "binary") {
+                    return Err(format!(
+                        "`expect {form}` has no counterpart; a check of Ballast looks for a text, as `expect string` does"
+                    ));
+                }
+                let answer = bytes(form, text)?;
                 if tcp.answer.is_some() {
                     return Err("a check of Ballast expects one answer; keep one".into());
                 }
@@ -227,6 +210,19 @@ fn connect(line: &Line, check: &mut Check) -> Result<(), String> {
         check.connect = Some(connect);
     }
     Ok(())
+}
+
+/// The bytes behind `send`, `send-binary`, `expect string` or `expect binary`, as a table writes them.
+fn bytes(kind: &str, text: &str) -> Result<String, String> {
+    match kind {
+        "send-binary" | "binary" => {
+            let bytes = hexadecimal(text);
+            Ok(escaped(
+                &bytes.ok_or("has no hexadecimal bytes; write them in pairs")?,
+            ))
+        }
+        _ => Ok(escaped(text.as_bytes())),
+    }
 }
 
 fn http_expect(line: &Line, check: &mut Check) -> Result<(), String> {
@@ -282,62 +278,46 @@ fn statuses(list: &str, negated: bool) -> Option<String> {
 
 /// The statuses that a regular expression of digits, dots, classes and groups matches.
 fn by_expression(pattern: &str, negated: bool) -> Option<String> {
-    let set: BTreeSet<u16> = (100..600)
-        .filter_map(|status: u16| {
-            let text = status.to_string();
-            let group = pattern
-                .trim_start_matches('^')
-                .strip_prefix('(')
-                .and_then(|rest| rest.split_once(')'));
-            let alternatives: Vec<String> = match group {
-                Some((inner, rest)) => inner
-                    .split('|')
-                    .map(|first| format!("{first}{rest}"))
-                    .collect(),
-                None => vec![pattern.to_owned()],
-            };
-            let mut matched = false;
-            for alternative in alternatives {
-                matched |= matches(&alternative, &text)?;
+    let pattern = pattern.strip_prefix('^').unwrap_or(pattern);
+    let group = pattern.strip_prefix('(');
+    let alternatives: Vec<String> = match group.and_then(|rest| rest.split_once(')')) {
+        Some((inner, rest)) => inner.split('|').map(|one| format!("{one}{rest}")).collect(),
+        None => vec![pattern.to_owned()],
+    };
+    let mut set = BTreeSet::new();
+    for status in 100..600_u16 {
+        for alternative in &alternatives {
+            if matches(alternative, &status.to_string())? {
+                set.insert(status);
             }
-            Some((status, matched))
-        })
-        .filter(|(_, matched)| *matched)
-        .map(|(status, _)| status)
-        .collect();
+        }
+    }
     (!set.is_empty()).then(|| in_words(&set, negated)).flatten()
 }
 
 /// Whether an anchored expression matches a status; `None`: it is not understood.
 fn matches(pattern: &str, status: &str) -> Option<bool> {
-    let pattern = pattern.strip_prefix('^').unwrap_or(pattern);
     let mut digits = status.chars();
-    let mut rest = pattern.chars();
+    let mut rest = pattern.strip_prefix('^').unwrap_or(pattern).chars();
     while let Some(letter) = rest.next() {
-        let fits: Box<dyn Fn(char) -> bool> = match letter {
+        let class: Vec<char> = match letter {
             '$' if rest.next().is_none() => return Some(digits.next().is_none()),
-            '.' => Box::new(|_| true),
-            digit if digit.is_ascii_digit() => Box::new(move |it| it == digit),
-            '[' => {
-                let class: String = rest.by_ref().take_while(|letter| *letter != ']').collect();
-                let bytes: Vec<char> = class.chars().collect();
-                match bytes.as_slice() {
-                    [first, '-', last] => {
-                        let range = *first..=*last;
-                        Box::new(move |it| range.contains(&it))
-                    }
-                    all if !all.is_empty() && all.iter().all(char::is_ascii_digit) => {
-                        Box::new(move |it| bytes.contains(&it))
-                    }
-                    _ => return None,
-                }
-            }
-            _ => return None,
+            '.' => ('0'..='9').collect(),
+            '[' => match &*rest
+                .by_ref()
+                .take_while(|letter| *letter != ']')
+                .collect::<Vec<char>>()
+            {
+                [first, '-', last] => (*first..=*last).collect(),
+                all => all.to_vec(),
+            },
+            digit => vec![digit],
         };
-        match digits.next() {
-            Some(digit) if fits(digit) => {}
-            Some(_) => return Some(false),
-            None => return None,
+        if class.is_empty() || !class.iter().all(char::is_ascii_digit) {
+            return None;
+        }
+        if !class.contains(&digits.next()?) {
+            return Some(false);
         }
     }
     Some(true)
@@ -362,16 +342,10 @@ fn in_words(set: &BTreeSet<u16>, negated: bool) -> Option<String> {
 }
 
 fn hexadecimal(text: &str) -> Option<Vec<u8>> {
-    let digits: Vec<u8> = text
-        .chars()
-        .map(|digit| {
-            digit
-                .to_digit(16)
-                .and_then(|digit| u8::try_from(digit).ok())
-        })
-        .collect::<Option<_>>()?;
+    let digits = text.chars().map(|digit| digit.to_digit(16));
+    let digits: Vec<u32> = digits.collect::<Option<_>>()?;
     let pairs = digits.chunks(2).map(|pair| match pair {
-        [high, low] => Some(high << 4 | low),
+        [high, low] => u8::try_from(high << 4 | low).ok(),
         _ => None,
     });
     pairs.collect()

@@ -73,20 +73,15 @@ impl Alternative {
 
     /// Whether every request of this region fits, as far as host and path say.
     pub(super) fn covers(&self, host: Option<&HostPattern>, path: &PathPattern) -> bool {
-        let hosts = self.hosts.iter().all(|one_of| {
-            let mut one_of = one_of.iter();
-            one_of.any(|pattern| host_contains(Some(pattern), host))
-        });
-        let paths = self.paths.iter().all(|one_of| {
-            let mut one_of = one_of.iter();
-            one_of.any(|pattern| pattern.contains(path))
-        });
-        let no_host = !self
-            .no_hosts
-            .iter()
-            .any(|pattern| host_contains(Some(pattern), host));
-        let no_path = !self.no_paths.iter().any(|pattern| pattern.contains(path));
-        hosts && paths && no_host && no_path
+        let has_host = |all: &Vec<HostPattern>| {
+            let mut all = all.iter();
+            all.any(|pattern| host_contains(Some(pattern), host))
+        };
+        let has_path = |all: &Vec<PathPattern>| all.iter().any(|pattern| pattern.contains(path));
+        self.hosts.iter().all(has_host)
+            && self.paths.iter().all(has_path)
+            && !has_host(&self.no_hosts)
+            && !has_path(&self.no_paths)
     }
 
     /// Adds one thing that must hold; `false`: then it never does.
@@ -127,7 +122,7 @@ pub(super) type Acls = HashMap<String, Vec<Atom>>;
 type Normal = Vec<Vec<(bool, Atom)>>;
 
 /// Reads the words of an ACL.
-pub(super) type ReadAtoms<'a> = dyn FnMut(&[String]) -> Result<Vec<Atom>, String> + 'a;
+pub(super) type ReadAtoms<'a> = dyn FnMut(&[String]) -> Result<Atom, String> + 'a;
 
 /// Reads what stands behind `if` or `unless`; an error has the reason.
 pub(super) fn read(
@@ -179,12 +174,14 @@ pub(super) fn read(
                 };
                 let (inner, after) = rest.split_at_checked(end).unwrap_or_default();
                 rest = after.get(1..).unwrap_or_default();
-                atom(inner)?
+                vec![atom(inner)?]
             }
             _ => match acls.get(name) {
                 Some(atoms) => atoms.clone(),
-                None => predefined(name)
-                    .ok_or_else(|| format!("there is no acl {name:?}; declare it"))?,
+                None => {
+                    let why = || format!("there is no acl {name:?}; declare it");
+                    vec![predefined(name).ok_or_else(why)?]
+                }
             },
         };
         current = with(current, &atoms, not)?;
@@ -269,8 +266,8 @@ fn few(normal: &Normal) -> Result<(), String> {
 }
 
 /// The ACLs that haproxy knows without a declaration.
-fn predefined(name: &str) -> Option<Vec<Atom>> {
-    let atom = match name {
+fn predefined(name: &str) -> Option<Atom> {
+    Some(match name {
         "TRUE" | "HTTP" | "WAIT_END" | "REQ_CONTENT" => Atom::Always(true),
         "FALSE" => Atom::Always(false),
         "LOCALHOST" => Atom::Clients(Ranges::this_host()),
@@ -280,8 +277,7 @@ fn predefined(name: &str) -> Option<Vec<Atom>> {
             Atom::Unknown(name.into())
         }
         _ => return None,
-    };
-    Some(vec![atom])
+    })
 }
 
 /// Where the condition begins in a rule's words: at `if` or `unless`.

@@ -199,21 +199,19 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Alternatives, of which one must hold.
+    /// Alternatives, of which one must hold; in each all terms must.
     fn any(&mut self) -> Result<bool, String> {
-        let mut holds = self.all()?;
-        while self.takes("||") {
-            holds |= self.all()?;
+        let mut any = false;
+        loop {
+            let mut all = self.term()?;
+            while self.takes("&&") {
+                all &= self.term()?;
+            }
+            any |= all;
+            if !self.takes("||") {
+                return Ok(any);
+            }
         }
-        Ok(holds)
-    }
-
-    fn all(&mut self) -> Result<bool, String> {
-        let mut holds = self.term()?;
-        while self.takes("&&") {
-            holds &= self.term()?;
-        }
-        Ok(holds)
     }
 
     fn term(&mut self) -> Result<bool, String> {

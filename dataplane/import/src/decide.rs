@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use ballast_core::table::{HostPattern, Redirect, UrlPath};
 
-use super::acl::{self, Where};
+use super::acl::{self, Atom, Where};
 use super::clients::Clients;
 use super::condition::{self, Acls, Alternative, Condition, Rule};
 use super::importer::Importer;
@@ -42,6 +42,12 @@ pub(super) struct Step {
 }
 
 impl Step {
+    /// Whether it looks at hosts or paths.
+    pub(super) fn is_about_names(&self) -> bool {
+        let mut alternatives = self.condition.alternatives.iter();
+        alternatives.any(|one| !one.is_about_any_request())
+    }
+
     /// What it answers; `None`: it answers nothing.
     fn answer(&self) -> Option<Action> {
         match &self.does {
@@ -65,38 +71,22 @@ impl Importer<'_> {
         let mut acls = Acls::new();
         for line in &proxy.acls {
             let name = line.word(1).to_owned();
-            match self.atoms(line, line.from(2), place) {
-                Ok(atoms) => acls.entry(name).or_default().extend(atoms),
-                Err(why) => {
-                    self.report.left_out(line, &why);
-                    acls.entry(name).or_default().push(acl::Atom::Broken(why));
-                }
+            let atom = self
+                .atom(line, line.from(2), place)
+                .unwrap_or_else(Atom::Broken);
+            match &atom {
+                Atom::Unknown(what) => self.report.left_out(line, format!("Ballast does not look at {what}; the lines that use it say what becomes of them")),
+                Atom::Broken(why) => self.report.left_out(line, why.clone()),
+                _ => {}
             }
+            acls.entry(name).or_default().push(atom);
         }
         acls
     }
 
-    fn atoms(
-        &mut self,
-        line: &Line,
-        words: &[String],
-        place: Where,
-    ) -> Result<Vec<acl::Atom>, String> {
-        let mut notes = Vec::new();
-        let atoms = acl::read(words, place, self.world, &mut |note| notes.push(note))?;
-        for note in notes {
-            self.report.note(line, note);
-        }
-        if line.word(0) == "acl" {
-            for atom in &atoms {
-                match atom {
-                    acl::Atom::Unknown(what) => self.report.left_out(line, format!("Ballast does not look at {what}; the lines that use it say what becomes of them")),
-                    acl::Atom::Broken(why) => self.report.left_out(line, why.clone()),
-                    _ => {}
-                }
-            }
-        }
-        Ok(atoms)
+    fn atom(&mut self, line: &Line, words: &[String], place: Where) -> Result<Atom, String> {
+        let report = &mut self.report;
+        acl::read(words, place, self.world, &mut |why| report.note(line, why))
     }
 
     pub(super) fn condition_of<A>(
@@ -106,15 +96,13 @@ impl Importer<'_> {
         place: Where,
     ) -> Result<Condition, String> {
         let line = &rule.line;
-        let mut condition = condition::read(&rule.condition, acls, &mut |inner| {
-            self.atoms(line, inner, place)
-        })?;
+        let mut read = |words: &[String]| self.atom(line, words, place);
+        let mut condition = condition::read(&rule.condition, acls, &mut read)?;
         if !rule.entry.is_empty() {
-            let atoms = acl::read(&rule.entry, place, self.world, &mut |_| {})?;
-            condition.alternatives.retain_mut(|alternative| {
-                let mut atoms = atoms.iter();
-                atoms.all(|atom| alternative.add(atom, false))
-            });
+            let atom = acl::read(&rule.entry, place, self.world, &mut |_| {})?;
+            condition
+                .alternatives
+                .retain_mut(|alternative| alternative.add(&atom, false));
         }
         Ok(condition)
     }

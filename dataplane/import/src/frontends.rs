@@ -1,18 +1,17 @@
 //! From a `frontend` or `listen` section to frontends of the table: one for each way in which its binds begin connections.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::num::NonZeroU32;
 use std::time::Duration;
 
 use ballast_core::table::{
-    AcceptProxy, Bind, ClientTimeouts, Entries, Frontend, FrontendTls, List, Name, OnLimit,
-    Protocol, Route,
+    Bind, ClientTimeouts, Entries, Frontend, FrontendTls, List, Name, OnLimit, Protocol, Route,
 };
 
 use super::acl::Where;
 use super::bind::{BindLine, Way};
-use super::decide::{Action, Closed, Rules};
+use super::decide::{Action, Closed, Rules, Step};
 use super::importer::Importer;
 use super::ports::groups;
 use super::proxy::{Access, Does, Kind, Proxy};
@@ -25,9 +24,9 @@ use super::words::Line;
 /// Backends by their names.
 pub(super) type Backends<'p> = BTreeMap<&'p str, &'p Proxy>;
 
-/// A frontend of the table, and the line where it begins.
-pub(super) struct MadeFrontend {
-    pub(super) frontend: Frontend,
+/// A frontend or a service of the table, the line where its section begins, and what is told beside it.
+pub(super) struct Made<T> {
+    pub(super) part: T,
     pub(super) head: Line,
     pub(super) comments: Vec<String>,
 }
@@ -46,7 +45,7 @@ impl Importer<'_> {
         proxy: &Proxy,
         backends: &Backends<'_>,
         taken: &mut Taken,
-    ) -> Vec<MadeFrontend> {
+    ) -> Vec<Made<Frontend>> {
         let led_to = backends.values().filter(|backend| leads_to(proxy, backend));
         let groups = groups(proxy, led_to.copied());
         if groups.len() > 1 {
@@ -77,40 +76,31 @@ impl Importer<'_> {
             };
             let name = name(proxy, &suffix, taken);
             let Ok(name) = name.parse::<Name>() else {
-                self.report.left_out(
-                    &proxy.head,
-                    "its name is none that a table has; expected letters, digits and _ . : -",
-                );
+                self.report.left_out(&proxy.head, NO_NAME);
                 is_told = true;
                 continue;
             };
             match self.frontend(proxy, backends, way, name, binds) {
-                Ok(frontend) => made.push(MadeFrontend {
+                Ok(frontend) => made.push(Made {
                     comments: all_but(&frontend).into_iter().collect(),
-                    frontend,
+                    part: frontend,
                     head: proxy.head.clone(),
                 }),
                 Err(Closed(why)) => {
                     is_told = true;
-                    self.report.left_out(
-                        &proxy.head,
-                        format!("the frontend is not in the table: {why}"),
-                    );
+                    let why = format!("the frontend is not in the table: {why}");
+                    self.report.left_out(&proxy.head, why);
                 }
             }
         }
         if made.is_empty() && !is_told && !proxy.binds.is_empty() {
-            self.report.left_out(
-                &proxy.head,
-                "the frontend is not in the table: others have all its addresses",
-            );
+            let why = "the frontend is not in the table: others have all its addresses";
+            self.report.left_out(&proxy.head, why);
         }
         for rule in &proxy.use_backends {
             if self.reached.get(&rule.line.number) == Some(&false) {
-                self.report.note(
-                    &rule.line,
-                    "no request gets so far: lines before it take them all",
-                );
+                let why = "no request gets so far: lines before it take them all";
+                self.report.note(&rule.line, why);
             }
         }
         made
@@ -125,16 +115,13 @@ impl Importer<'_> {
     ) -> Vec<Bind> {
         let mut binds: Vec<Bind> = Vec::new();
         for (line, bind) in wanted {
-            let other = bind
-                .addresses()
-                .find_map(|address| taken.addresses.get(&address).cloned());
-            if let Some(other) = other {
+            let known = |address| taken.addresses.get(&address);
+            if let Some(other) = bind.addresses().find_map(known) {
                 self.report.left_out(&line.line, format!("{bind} is an address of {other} already; give each one an address or a port of its own"));
                 continue;
             }
-            taken
-                .addresses
-                .extend(bind.addresses().map(|address| (address, name.to_owned())));
+            let theirs = bind.addresses().map(|address| (address, name.to_owned()));
+            taken.addresses.extend(theirs);
             binds.push(*bind);
         }
         joined(binds)
@@ -148,10 +135,8 @@ impl Importer<'_> {
         name: Name,
         binds: Vec<Bind>,
     ) -> Result<Frontend, Closed> {
-        let expects_proxy = proxy
-            .connections
-            .iter()
-            .any(|rule| rule.action == Access::ExpectProxy);
+        let mut rules = proxy.connections.iter();
+        let expects_proxy = rules.any(|rule| rule.action == Access::ExpectProxy);
         // Behind a PROXY header `dst_port` is the one that the header names.
         let port = binds.first().map(Bind::port);
         let place = Where {
@@ -159,7 +144,6 @@ impl Importer<'_> {
             port: port.filter(|_| !way.accept_proxy && !expects_proxy),
             sets_src: proxy.sets_src,
         };
-        let who = self.connections(proxy, backends, way, place)?;
         let mut frontend = Frontend {
             name,
             description: proxy.description.clone(),
@@ -168,17 +152,12 @@ impl Importer<'_> {
             protocol: Protocol::Tcp,
             service: None,
             backends: List::default(),
-            accept_proxy: who.senders.map(|from| {
-                Box::new(AcceptProxy {
-                    from,
-                    versions: None,
-                })
-            }),
-            source_ranges: who.clients,
+            accept_proxy: None,
+            source_ranges: None,
             max_connections: proxy.max_connections.and_then(NonZeroU32::new),
             max_connection_rate: proxy.max_rate.and_then(NonZeroU32::new),
-            max_connections_per_client: who.limits.at_once,
-            max_connection_rate_per_client: who.limits.per_second,
+            max_connections_per_client: None,
+            max_connection_rate_per_client: None,
             on_limit: OnLimit::Wait,
             timeouts: client_timeouts(proxy),
             udp: None,
@@ -194,25 +173,20 @@ impl Importer<'_> {
             default: None,
             errors: Entries::default(),
         };
+        self.connections(&mut frontend, proxy, backends, way, place)?;
         if let Some(keys) = way.tls.as_ref().and_then(|tls| tls.ticket_keys.as_ref()) {
             self.ticket_keys = Some(keys.clone());
         }
-        let steps = self.steps(proxy, place)?;
         let mut rules = Rules {
             name: &proxy.name,
-            steps,
+            steps: self.steps(proxy, place)?,
             default: default_backend(proxy),
             backends: BTreeMap::new(),
         };
         self.add_backends(&mut rules, proxy, backends, place)?;
         if proxy.is_http {
             self.http(&mut frontend, proxy, way, rules)?;
-        } else if rules.steps.iter().any(|step| {
-            step.condition
-                .alternatives
-                .iter()
-                .any(|one| !one.is_about_any_request())
-        }) {
+        } else if rules.steps.iter().any(Step::is_about_names) {
             self.tls_passthrough(&mut frontend, proxy, way, &rules)?;
         } else {
             self.tcp(&mut frontend, proxy, &rules)?;
@@ -228,19 +202,15 @@ impl Importer<'_> {
         backends: &Backends<'p>,
         place: Where,
     ) -> Result<(), Closed> {
-        let mut names: Vec<(Line, String)> = rules
-            .steps
-            .iter()
-            .filter_map(|step| match &step.does {
-                Does::Backend(name) => Some((step.line.clone(), name.clone())),
-                _ => None,
-            })
-            .collect();
+        let named = rules.steps.iter().filter_map(|step| match &step.does {
+            Does::Backend(name) => Some((step.line.clone(), name.clone())),
+            _ => None,
+        });
+        let mut names: Vec<(Line, String)> = named.collect();
         names.extend(proxy.default_backend.clone());
         if proxy.kind == Kind::Listen {
-            rules
-                .backends
-                .insert(proxy.name.clone(), (proxy, Vec::new()));
+            let own = (proxy, Vec::new());
+            rules.backends.insert(proxy.name.clone(), own);
         }
         for (line, name) in names {
             if rules.backends.contains_key(&name) {
@@ -260,12 +230,10 @@ impl Importer<'_> {
                     rules.backends.insert(name, (*backend, steps));
                 }
                 None if line.word(1).contains('%') => {
-                    self.report.note(
-                        &line,
-                        format!(
-                            "there is no backend {name:?}: as in haproxy, the default one takes its requests"
-                        ),
+                    let why = format!(
+                        "there is no backend {name:?}: as in haproxy, the default one takes its requests"
                     );
+                    self.report.note(&line, why);
                     for step in rules.steps.iter_mut().filter(|step| step.line == line) {
                         if matches!(&step.does, Does::Backend(of) if *of == name) {
                             step.does = Does::Default;
@@ -276,8 +244,8 @@ impl Importer<'_> {
                     let near = ballast_core::table::nearest(&name, backends.keys().copied());
                     let remedy = near
                         .map_or_else(|| "add it".into(), |near| format!("did you mean {near}?"));
-                    self.report
-                        .left_out(&line, format!("there is no backend {name:?}; {remedy}"));
+                    let why = format!("there is no backend {name:?}; {remedy}");
+                    self.report.left_out(&line, why);
                 }
             }
         }
@@ -320,10 +288,8 @@ impl Importer<'_> {
         };
         frontend.source_ranges = self.source_ranges(&proxy.head, &clients)?;
         // As soon as nothing of a connection is looked at, haproxy has the tunnel's time for both sides.
-        let backend = rules
-            .backends
-            .get(&name)
-            .map_or(proxy, |(backend, _)| backend);
+        let backend = rules.backends.get(&name);
+        let backend = backend.map_or(proxy, |(backend, _)| backend);
         if let Some(tunnel) = backend.timeouts.idle("tunnel") {
             frontend.timeouts.client = idle(Some(tunnel), false);
         }
@@ -349,12 +315,10 @@ impl Importer<'_> {
                 "use_backend" => "give them an address of their own, or deny them",
                 _ => "so they are denied; give them an address of their own",
             };
-            self.report.left_out(
-                &line,
-                format!(
-                    "some clients would go elsewhere than others, which no route does; {what_then}"
-                ),
+            let why = format!(
+                "some clients would go elsewhere than others, which no route does; {what_then}"
             );
+            self.report.left_out(&line, why);
         }
     }
 
@@ -411,6 +375,10 @@ pub(super) fn default_backend(proxy: &Proxy) -> Option<String> {
     }
 }
 
+/// Why a section with this name is not in the table.
+pub(super) const NO_NAME: &str =
+    "its name is none that a table has; expected letters, digits and _ . : -";
+
 fn suffix(way: &Way, is_http: bool) -> &'static str {
     match (&way.tls, is_http) {
         (Some(_), true) => "-https",
@@ -443,24 +411,16 @@ fn all_but(frontend: &Frontend) -> Option<String> {
 
 /// `0.0.0.0` and `[::]` of one port are `*`.
 fn joined(binds: Vec<Bind>) -> Vec<Bind> {
-    let all = binds.clone();
-    let both = |port: u16| {
-        let mut of_port = all.iter().filter(|bind| matches!(bind, Bind::Exact(address) if address.port() == port && address.ip().is_unspecified()));
-        let v4 = of_port
-            .clone()
-            .any(|bind| bind.addresses().any(|address| address.is_ipv4()));
-        v4 && of_port.any(|bind| bind.addresses().any(|address| address.is_ipv6()))
-    };
     let mut joined = Vec::new();
-    for bind in binds {
-        let bind = match bind {
-            Bind::Exact(address) if address.ip().is_unspecified() && both(address.port()) => {
-                Bind::Any {
-                    port: address.port(),
-                }
-            }
-            bind => bind,
-        };
+    for bind in &binds {
+        let port = bind.port();
+        let exact = |ip: IpAddr| Bind::Exact(SocketAddr::new(ip, port));
+        let both = [
+            exact(Ipv4Addr::UNSPECIFIED.into()),
+            exact(Ipv6Addr::UNSPECIFIED.into()),
+        ];
+        let is_one = both.contains(bind) && both.iter().all(|one| binds.contains(one));
+        let bind = if is_one { Bind::Any { port } } else { *bind };
         if !joined.contains(&bind) {
             joined.push(bind);
         }

@@ -4,6 +4,8 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
+use ballast_core::table::Frontend;
+
 use super::frontends::Backends;
 use super::proxy::{Access, Proxy};
 
@@ -26,13 +28,6 @@ pub(super) struct Counter {
 enum Counts {
     AtOnce,
     PerPeriod,
-}
-
-/// The limits of a frontend for each client.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Limits {
-    pub(super) at_once: Option<NonZeroU32>,
-    pub(super) per_second: Option<NonZeroU32>,
 }
 
 impl Counter {
@@ -84,32 +79,29 @@ impl Before<'_> {
     pub(super) fn limit(
         &self,
         counter: &Counter,
-        limits: &mut Limits,
+        frontend: &mut Frontend,
     ) -> Result<&'static str, String> {
-        let tracks = self
-            .proxy
-            .connections
-            .iter()
-            .enumerate()
-            .filter_map(|(at, rule)| match &rule.action {
-                Access::Track(number, table) => {
-                    Some((at, *number, table, !rule.condition.is_empty()))
-                }
-                _ => None,
-            });
-        let wanted = |table: &Option<String>, number: u8| match counter.number {
+        let is_wanted = |number: u8, table: &Option<String>| match counter.number {
             Some(of) => of == number,
             None => self.name(table) == self.name(&counter.table),
         };
-        let mut tracks = tracks.filter(|(_, number, table, _)| wanted(table, *number));
-        let Some((at, _, table, is_conditional)) = tracks.next() else {
+        let mut rules = self.proxy.connections.iter().enumerate();
+        let found = rules.find_map(|(at, rule)| match &rule.action {
+            Access::Track(number, table) if is_wanted(*number, table) => {
+                Some((at, table, !rule.condition.is_empty()))
+            }
+            _ => None,
+        });
+        let Some((at, table, is_conditional)) = found else {
             return Err("no `tcp-request … track-sc` of this section counts clients for it, so it never rejects; remove it".into());
         };
         if is_conditional {
             return Err(format!("only some clients are counted; {REMEDY}"));
         }
-        let table = counter.table.as_ref().or(table.as_ref());
-        let name = table.map_or(self.proxy.name.as_str(), String::as_str);
+        let name = match &counter.table {
+            None => self.name(table),
+            named => self.name(named),
+        };
         let table = match name == self.proxy.name {
             true => Some(self.proxy),
             false => self.backends.get(name).copied(),
@@ -135,13 +127,13 @@ impl Before<'_> {
         };
         match counter.counts {
             Counts::AtOnce if stick.counts_connections => {
-                lower(&mut limits.at_once);
+                lower(&mut frontend.max_connections_per_client);
                 Ok(
                     "it is max-connections-per-client: each frontend counts for itself, and IPv6 clients by their /64",
                 )
             }
             Counts::PerPeriod if stick.rate_period == Some(Duration::from_secs(1)) => {
-                lower(&mut limits.per_second);
+                lower(&mut frontend.max_connection_rate_per_client);
                 Ok(
                     "it is max-connection-rate-per-client: each frontend counts for itself, IPv6 clients by their /64, and what was rejected does not count",
                 )

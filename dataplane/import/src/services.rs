@@ -11,33 +11,27 @@ use ballast_core::table::{
     State, Tlv, Token, Value,
 };
 
+use super::frontends::{Made, NO_NAME};
 use super::health::verified_name;
 use super::importer::Importer;
 use super::proxy::{Change, Edit, Of, Proxy};
 use super::server::{Link, Server};
 use super::words::Line;
 
-/// A service, and what is told beside it.
-pub(super) struct Made {
-    pub(super) service: Service,
-    pub(super) comments: Vec<String>,
-}
-
 impl Importer<'_> {
     /// The service of a section; `port_of_bind` is for servers without a port.
-    pub(super) fn service(&mut self, proxy: &Proxy, port_of_bind: Option<u16>) -> Option<Made> {
+    pub(super) fn service(
+        &mut self,
+        proxy: &Proxy,
+        port_of_bind: Option<u16>,
+    ) -> Option<Made<Service>> {
         let Ok(name) = proxy.name.parse() else {
-            self.report.left_out(
-                &proxy.head,
-                "its name is none that a table has; expected letters, digits and _ . : -",
-            );
+            self.report.left_out(&proxy.head, NO_NAME);
             return None;
         };
-        let link = proxy
-            .servers
-            .first()
-            .map(|server| server.settings.link.clone())
-            .unwrap_or_default();
+        let first = proxy.servers.first();
+        let link = first.map(|server| server.settings.link.clone());
+        let link = link.unwrap_or_default();
         let (mut endpoints, mut used, mut comments) = self.endpoints(proxy, &link, port_of_bind);
         let affinity = self.affinity(proxy);
         let algorithm = match self.one_backup(proxy, affinity.is_some(), &mut endpoints, &mut used)
@@ -58,10 +52,8 @@ impl Importer<'_> {
             false => OnGone::Keep,
         };
         comments.extend(checked_alike);
-        let source = proxy
-            .source
-            .as_deref()
-            .map(|text| self.source(&proxy.head, text));
+        let source = proxy.source.as_deref();
+        let source = source.and_then(|text| self.source(&proxy.head, text));
         let service = Service {
             name,
             description: proxy.description.clone(),
@@ -79,7 +71,7 @@ impl Importer<'_> {
             send_proxy_udp: Default::default(),
             retries: proxy.retries.unwrap_or(3),
             max_queue: OrOff::On(MAX_QUEUE),
-            source: source.flatten().into_iter().collect(),
+            source: source.into_iter().collect(),
             timeouts: timeouts(proxy),
             all_down: match health {
                 Some(_) => AllDown::Refuse,
@@ -98,7 +90,11 @@ impl Importer<'_> {
                 .map(Box::new),
             endpoints,
         };
-        Some(Made { service, comments })
+        Some(Made {
+            part: service,
+            head: proxy.head.clone(),
+            comments,
+        })
     }
 
     /// The endpoints of a section, their servers, and comments on addresses.
@@ -118,26 +114,19 @@ impl Importer<'_> {
                 continue;
             }
             let Some(address) = server.address(port_of_bind) else {
-                self.report.left_out(
-                    &server.line,
-                    "has no port, and there is not one port of a bind to take; write ADDRESS:PORT",
-                );
+                let why =
+                    "has no port, and there is not one port of a bind to take; write ADDRESS:PORT";
+                self.report.left_out(&server.line, why);
                 continue;
             };
             if ballast_core::table::no_single_host(address.ip()).is_some() {
-                self.report.left_out(
-                    &server.line,
-                    format!(
-                        "{} is not the address of one host; write another",
-                        address.ip()
-                    ),
-                );
+                let ip = address.ip();
+                let why = format!("{ip} is not the address of one host; write another");
+                self.report.left_out(&server.line, why);
                 continue;
             }
-            if used
-                .iter()
-                .any(|known| known.address(port_of_bind) == Some(address))
-            {
+            let is_there = |known: &&Server| known.address(port_of_bind) == Some(address);
+            if used.iter().any(is_there) {
                 self.report.left_out(&server.line, format!("{address} is an endpoint of this service already; weight gives one more clients"));
                 continue;
             }
@@ -204,17 +193,13 @@ impl Importer<'_> {
             return None;
         }
         let Ok(name) = server.name.parse() else {
-            self.report.note(
-                &server.line,
-                "its name is none that a table has, so it is shown by its address",
-            );
+            let why = "its name is none that a table has, so it is shown by its address";
+            self.report.note(&server.line, why);
             return None;
         };
         if !taken.insert(server.name.clone()) {
-            self.report.note(
-                &server.line,
-                "another server has its name, so it is shown by its address",
-            );
+            let why = "another server has its name, so it is shown by its address";
+            self.report.note(&server.line, why);
             return None;
         }
         Some(name)

@@ -3,19 +3,19 @@
 use std::collections::{HashMap, HashSet};
 
 use ballast_core::table::{
-    Access, Bind, Comments, Format, List, Log, Problem, RoutingTable, ServiceTimeouts, Shown,
-    Stats, parse, yaml,
+    Access, Bind, Comments, Format, Frontend, List, Log, Problem, RoutingTable, Service,
+    ServiceTimeouts, Shown, Stats, parse, yaml,
 };
 
 use super::acl::Where;
 use super::bind::BindLine;
 use super::decide::Closed;
-use super::frontends::{Backends, MadeFrontend, Taken, default_backend};
+use super::frontends::{Backends, Made, Taken, default_backend};
 use super::importer::Importer;
 use super::proxy::{Does, Edit, Kind, Of, Proxy};
 use super::ranges::Ranges;
 use super::read::Sections;
-use super::services::{Made, default_idle, file};
+use super::services::{default_idle, file};
 use super::words::Line;
 
 /// A table with what is said about it.
@@ -46,7 +46,7 @@ impl Importer<'_> {
         for page in &pages {
             self.page_of_stats(page, &mut stats, &mut taken);
         }
-        let mut frontends: Vec<MadeFrontend> = Vec::new();
+        let mut frontends: Vec<Made<Frontend>> = Vec::new();
         for proxy in served.iter().filter(|proxy| proxy.kind.has_frontend()) {
             if proxy.binds.is_empty() && proxy.kind == Kind::Frontend {
                 self.report.left_out(
@@ -61,26 +61,26 @@ impl Importer<'_> {
         }
         let mut services = self.services(&served, &frontends);
         let of_frontends: HashSet<usize> = frontends.iter().map(|made| made.head.number).collect();
-        let of_services: HashSet<usize> = services.iter().map(|(_, head)| head.number).collect();
+        let of_services: HashSet<usize> = services.iter().map(|made| made.head.number).collect();
         for proxy in &served {
             let number = proxy.head.number;
-            let (has_frontend, has_service) = (
-                of_frontends.contains(&number),
-                of_services.contains(&number),
-            );
+            let has_frontend = of_frontends.contains(&number);
+            let has_service = of_services.contains(&number);
             self.missing_timeouts(proxy, has_frontend, has_service);
         }
-        frontends.sort_by(|one, other| one.frontend.name.cmp(&other.frontend.name));
-        services.sort_by(|(one, _), (other, _)| one.service.name.cmp(&other.service.name));
-        let logs = served
+        frontends.sort_by(|one, other| one.part.name.cmp(&other.part.name));
+        services.sort_by(|one, other| one.part.name.cmp(&other.part.name));
+        let mut with_log = served
             .iter()
-            .any(|proxy| proxy.kind.has_frontend() && proxy.logs)
-            && !self.log_targets.is_empty();
+            .filter(|proxy| proxy.kind.has_frontend() && proxy.logs);
+        let logs = with_log.next().is_some() && !self.log_targets.is_empty();
         let heads = (
             frontends.iter().map(|made| made.head.clone()).collect(),
-            services.iter().map(|(_, head)| head.clone()).collect(),
+            services.iter().map(|made| made.head.clone()).collect(),
         );
-        let comments = self.comments(&frontends, &services);
+        let mut comments = Comments::default();
+        comments.frontends.extend(self.comments(&frontends));
+        comments.services.extend(self.comments(&services));
         let table = RoutingTable {
             version: 1,
             generation: None,
@@ -93,8 +93,8 @@ impl Importer<'_> {
                 false => Log::default(),
             },
             ticket_keys: self.ticket_keys.as_deref().map(file),
-            frontends: frontends.into_iter().map(|made| made.frontend).collect(),
-            services: services.into_iter().map(|(made, _)| made.service).collect(),
+            frontends: frontends.into_iter().map(|made| made.part).collect(),
+            services: services.into_iter().map(|made| made.part).collect(),
         };
         self.without_mistakes(Assembled {
             table,
@@ -115,8 +115,8 @@ impl Importer<'_> {
     }
 
     /// The services that clients get to, and those that have servers.
-    fn services(&mut self, served: &[&Proxy], frontends: &[MadeFrontend]) -> Vec<(Made, Line)> {
-        let mut services: Vec<(Made, Line)> = Vec::new();
+    fn services(&mut self, served: &[&Proxy], frontends: &[Made<Frontend>]) -> Vec<Made<Service>> {
+        let mut services = Vec::new();
         for proxy in served.iter().filter(|proxy| proxy.kind.has_service()) {
             let users: Vec<&&Proxy> = served.iter().filter(|user| leads_to(user, proxy)).collect();
             let mut proxy = (*proxy).clone();
@@ -124,16 +124,12 @@ impl Importer<'_> {
             if proxy.is_disabled || proxy.name.is_empty() {
                 continue;
             }
-            let ports: HashSet<u16> = users
-                .iter()
-                .flat_map(|user| &user.binds)
-                .flat_map(|bind| &bind.binds)
-                .map(Bind::port)
-                .collect();
+            let lines = users.iter().flat_map(|user| &user.binds);
+            let ports = lines.flat_map(|line| line.binds.iter().map(Bind::port));
+            let ports: HashSet<u16> = ports.collect();
             let port = ports.iter().next().copied().filter(|_| ports.len() == 1);
-            let is_used = frontends
-                .iter()
-                .any(|made| made.frontend.services().any(|name| **name == *proxy.name));
+            let mut used = frontends.iter().flat_map(|made| made.part.services());
+            let is_used = used.any(|name| **name == *proxy.name);
             if proxy.servers.is_empty() && !is_used {
                 if proxy.kind == Kind::Listen && proxy.binds.is_empty() {
                     self.report.note(
@@ -143,34 +139,17 @@ impl Importer<'_> {
                 }
                 continue;
             }
-            if let Some(made) = self.service(&proxy, port) {
-                services.push((made, proxy.head.clone()));
-            }
+            services.extend(self.service(&proxy, port));
         }
         services
     }
 
-    /// Where each frontend and each service begins in the configuration.
-    fn comments(&self, frontends: &[MadeFrontend], services: &[(Made, Line)]) -> Comments {
-        let begin = |head: &Line, more: &[String]| {
-            let mut lines = vec![format!(
-                "{}: {}",
-                self.places.shown(head.number),
-                head.shown
-            )];
-            lines.extend_from_slice(more);
-            lines
-        };
-        let mut comments = Comments::default();
-        let of_frontends = frontends
-            .iter()
-            .map(|made| begin(&made.head, &made.comments));
-        comments.frontends.extend(of_frontends);
-        let of_services = services
-            .iter()
-            .map(|(made, head)| begin(head, &made.comments));
-        comments.services.extend(of_services);
-        comments
+    /// Where each frontend or service begins in the configuration.
+    fn comments<T>(&self, all: &[Made<T>]) -> impl Iterator<Item = Vec<String>> {
+        all.iter().map(|Made { head, comments, .. }| {
+            let begin = format!("{}: {}", self.places.shown(head.number), head.shown);
+            [&[begin], comments.as_slice()].concat()
+        })
     }
 
     /// Tells which timeouts a section does not have: haproxy waits for ever then.
