@@ -14,6 +14,8 @@ pub(super) struct Clients {
     pub(super) rest: Ranges,
     /// An `allow` or an `accept` has.
     passed: Ranges,
+    /// Whom the denial that took the last ones has answered.
+    denied: Option<Ranges>,
 }
 
 impl Clients {
@@ -22,11 +24,17 @@ impl Clients {
         Self {
             rest,
             passed: Ranges::none(),
+            denied: None,
         }
     }
 
     pub(super) fn all(&self) -> Ranges {
         self.rest.or(&self.passed)
+    }
+
+    /// Those who get what the last rule says; all others were denied before.
+    pub(super) fn answered(&self) -> Ranges {
+        self.denied.clone().unwrap_or_else(|| self.all())
     }
 
     pub(super) fn let_through(&mut self, who: &Ranges) {
@@ -59,8 +67,10 @@ impl Clients {
             }
             if step.does.denies() {
                 took(index);
+                let before = self.all();
                 self.rest = self.rest.and_not(&who);
                 if self.all().is_none() {
+                    self.denied = Some(before);
                     return Some(step);
                 }
                 continue;

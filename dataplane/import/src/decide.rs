@@ -394,22 +394,18 @@ impl Rules<'_> {
             },
             (None, step) => step.and_then(Step::answer).unwrap_or(Action::Status(503)),
         };
-        let served = clients.all();
+        let answered = clients.answered();
         let verdict = match action {
-            Action::Status(_) | Action::Answer(..) => Verdict {
+            action if action != Action::Status(403) && !answered.is_none() => Verdict {
                 action,
-                clients: Ranges::all(),
+                clients: answered,
             },
-            _ if served.is_none() => Verdict {
+            _ => Verdict {
                 action: Action::Status(403),
                 clients: Ranges::all(),
             },
-            action => Verdict {
-                action,
-                clients: served.clone(),
-            },
         };
-        (verdict, served)
+        (verdict, clients.all())
     }
 
     fn service(&self, name: &str, path: &PathPattern) -> Action {

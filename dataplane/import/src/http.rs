@@ -37,16 +37,20 @@ impl Importer<'_> {
             self.serves_nobody(proxy, &rules);
         }
         let mut routes = Vec::new();
-        if !served.is_all() && !served.is_none() {
+        // Whom some path gives more than a plain denial.
+        let answered = regions.iter().map(|region| &region.verdict);
+        let answered = answered.filter(|verdict| verdict.action != Action::Status(403));
+        let answered = answered.fold(Ranges::none(), |all, verdict| all.or(&verdict.clients));
+        if !answered.is_all() && !answered.is_none() {
             self.report.note(&proxy.head, "clients that are denied on every path are reset as they connect, in place of an answer");
             for clients in regions.iter_mut().map(|region| &mut region.verdict.clients) {
-                if served.and_not(clients).is_none() {
+                if answered.and_not(clients).is_none() {
                     *clients = Ranges::all();
                 }
             }
             let connecting = match &frontend.source_ranges {
-                Some(ranges) => Ranges::of(ranges).and(&served),
-                None => served,
+                Some(ranges) => Ranges::of(ranges).and(&answered),
+                None => answered,
             };
             frontend.source_ranges = self.source_ranges(&proxy.head, &connecting)?;
         }

@@ -419,3 +419,37 @@ fn a_certificate_with_a_common_name_alone_is_told() {
     );
     assert_left_out(&checked, 7, "subjectAltName");
 }
+
+/// An earlier denial by the client's address goes before an answer for everybody, and such an answer is no reason to reset connections.
+#[test]
+fn who_is_denied_first_gets_no_later_answer() {
+    for (later, route) in [
+        (
+            "http-request deny deny_status 404 if { path_beg /x }",
+            "status: 404",
+        ),
+        (
+            "http-request return status 200 if { path_beg /x }",
+            "status: 200",
+        ),
+    ] {
+        let text = http(&format!(
+            " http-request deny if {{ path_beg /x }} !{{ src 10.0.0.0/8 }}\n {later}"
+        ));
+        contains(
+            &text,
+            &format!("{{path: /x, match: begins, source-ranges: [\"10.0.0.0/8\"], {route}}}"),
+        );
+    }
+    let text = http(
+        " http-request deny deny_status 404 if !{ path /x }\n http-request deny if { path /x } !{ src 10.0.0.0/8 }",
+    );
+    contains(
+        &text,
+        "{path: /x, match: exact, source-ranges: [\"10.0.0.0/8\"], service: b}",
+    );
+    assert!(
+        !import(&text).table.contains("\n    source-ranges"),
+        "{text}"
+    );
+}
