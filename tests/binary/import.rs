@@ -794,7 +794,7 @@ fn say(address: SocketAddr) -> String {
     }
 }
 
-fn is_there(program: &str) -> bool {
+pub(crate) fn is_there(program: &str) -> bool {
     Command::new(program).arg("-v").output().is_ok()
 }
 
@@ -807,7 +807,7 @@ fn import_text(text: &str) -> (Ended, tempfile::TempDir) {
 }
 
 /// The head of a request. `None`: the client leaves before its end.
-fn head_of(client: &mut TcpStream) -> Option<String> {
+pub(crate) fn head_of(client: &mut TcpStream) -> Option<String> {
     let mut head = Vec::new();
     let mut bytes = [0; 4096];
     while !head.windows(4).any(|end| end == b"\r\n\r\n") {

@@ -14,6 +14,7 @@ mod descriptors;
 mod ending;
 mod import;
 mod install;
+mod import_random;
 mod listeners;
 mod log;
 mod memory;
