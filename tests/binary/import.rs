@@ -393,7 +393,7 @@ fn what_looks_small_is_as_in_haproxy() {
 }
 
 /// Lines of a frontend and of its backend, a request, and the answer.
-const ALIKE: [(&str, &str, &str, &str); 15] = [
+const ALIKE: [(&str, &str, &str, &str); 16] = [
     (
         "option forwardfor;http-request del-header X-Forwarded-For",
         "server s ECHO",
@@ -483,6 +483,12 @@ const ALIKE: [(&str, &str, &str, &str); 15] = [
         "server s NOBODY",
         "GET /z HTTP/1.1\r\nHost: a",
         "503  gone",
+    ),
+    (
+        "option forwardfor",
+        "server s ECHO",
+        "GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-Host: b\r\nX-Forwarded-Proto: https",
+        "200 endpoint / x-forwarded-for: 127.0.0.1, x-forwarded-host: b, x-forwarded-proto: https",
     ),
 ];
 

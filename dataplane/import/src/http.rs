@@ -128,49 +128,44 @@ impl Importer<'_> {
             true => vec![proxy],
             false => backends.collect(),
         };
-        let mut lines: Vec<&Line> = Vec::new();
+        let mut of_clients: Vec<&Line> = Vec::new();
+        let mut of_others: Vec<&Line> = Vec::new();
         let mut wanted: Vec<XForwarded> = Vec::new();
         for section in &sections {
             let of = [proxy, section];
-            let told = of.iter().filter_map(|of| of.forwarded_for.as_ref());
-            let told: Vec<&Line> = told.collect();
+            let told = of.iter().find_map(|of| of.forwarded_for.as_ref());
+            let all = of.iter().find_map(|of| of.forwards_all.as_ref());
             let drops = of.iter().find_map(|of| of.drops_forwarded_for.as_ref());
-            let is_told = !told.is_empty();
-            lines.extend(told);
-            lines.extend(drops);
-            wanted.push(match (is_told, drops) {
-                (true, None) => XForwarded::Append,
-                (true, Some(_)) => XForwarded::Replace,
-                // Another frontend tells this backend of clients, so that the field is not taken out there.
-                (false, Some(_)) if self.told_clients.contains(&section.name) => {
-                    XForwarded::Replace
-                }
-                (false, _) => XForwarded::Off,
+            of_clients.extend(told.into_iter().chain(drops));
+            of_others.extend(all);
+            // Another frontend may tell this backend of clients, so that the field is not taken out there.
+            let is_told =
+                told.is_some() || drops.is_some() && self.told_clients.contains(&section.name);
+            wanted.push(match (is_told, all.is_some(), drops.is_some()) {
+                (_, true, true) => XForwarded::Replace,
+                (_, true, false) => XForwarded::Append,
+                (true, false, true) => XForwarded::ReplaceFor,
+                (true, false, false) => XForwarded::AppendFor,
+                (false, false, _) => XForwarded::Off,
             });
         }
-        lines.sort_by_key(|line| line.number);
-        lines.dedup();
-        let strictest = [XForwarded::Replace, XForwarded::Append, XForwarded::Off]
-            .into_iter()
-            .find(|kind| wanted.contains(kind))
-            .unwrap_or(XForwarded::Off);
+        let has = |kinds: [XForwarded; 2]| wanted.iter().any(|kind| kinds.contains(kind));
+        let replaces = has([XForwarded::Replace, XForwarded::ReplaceFor]);
+        let strictest = match has([XForwarded::Replace, XForwarded::Append]) {
+            true if replaces => XForwarded::Replace,
+            true => XForwarded::Append,
+            false if replaces => XForwarded::ReplaceFor,
+            false if wanted.contains(&XForwarded::AppendFor) => XForwarded::AppendFor,
+            false => XForwarded::Off,
+        };
+        let lines = of_clients.iter().chain(&of_others);
         if wanted.iter().any(|kind| *kind != strictest)
-            && let Some(line) = lines.first()
+            && let Some(line) = lines.min_by_key(|line| line.number)
         {
             self.report.left_out(line, format!("a frontend writes X-Forwarded-For alike for all its backends, and those of {} differ; divide the frontend", proxy.name));
         }
-        let is_about_clients = |line: &&&Line| {
-            line.word(0) == "option"
-                || line
-                    .words
-                    .iter()
-                    .any(|word| word.eq_ignore_ascii_case("X-Forwarded-For"))
-        };
-        let is_wanted = lines.iter().find(is_about_clients).is_some();
-        for line in lines {
-            if line.word(0) == "option" {
-                self.report.note(line, "X-Forwarded-For as in haproxy; Ballast also writes X-Forwarded-Proto, -Port and -Host in place of the client's, which haproxy passes on");
-            } else if !is_wanted {
+        for line in &of_others {
+            if of_clients.is_empty() {
                 self.report.left_out(line, "with this field Ballast writes the other X-Forwarded- fields, too, and adds the client's address to X-Forwarded-For; set it to a fixed value to have it alone");
             }
         }

@@ -41,6 +41,8 @@ pub(super) struct Proxy {
     pub(super) sets_src: bool,
 
     pub(super) forwarded_for: Option<Line>,
+    /// A line sets another field of `X-Forwarded-` to what Ballast writes there, so that Ballast writes all of them.
+    pub(super) forwards_all: Option<Line>,
     /// What clients send as `X-Forwarded-For` does not reach the endpoints.
     pub(super) drops_forwarded_for: Option<Line>,
     pub(super) hsts: Option<(Line, u64)>,
@@ -66,6 +68,13 @@ pub(super) struct Proxy {
 
     pub(super) stats: Option<Line>,
     pub(super) stats_users: Option<Line>,
+}
+
+impl Proxy {
+    /// Whether endpoints get the client's address in `X-Forwarded-For`.
+    pub(super) fn tells_clients(&self) -> bool {
+        self.forwarded_for.is_some() || self.forwards_all.is_some()
+    }
 }
 
 /// The kind of a section.

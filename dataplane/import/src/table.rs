@@ -107,8 +107,7 @@ impl Importer<'_> {
     fn find_told_clients(&mut self, proxies: &[&Proxy], backends: &Backends<'_>) {
         for backend in backends.values() {
             let users = proxies.iter().filter(|user| leads_to(user, backend));
-            let mut all = users.map(|user| &user.forwarded_for);
-            if backend.forwarded_for.is_some() || all.any(Option::is_some) {
+            if users.chain([backend]).any(|user| user.tells_clients()) {
                 self.told_clients.insert(backend.name.clone());
             }
         }

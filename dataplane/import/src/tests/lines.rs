@@ -986,22 +986,32 @@ fn timeouts_that_are_missing_are_told() {
 }
 
 #[test]
-fn forwardfor_tells_what_ballast_writes_besides() {
-    let text = |mode: &str| {
+fn forwardfor_writes_x_forwarded_for_alone() {
+    let text = |mode: &str, lines: &str| {
+        let lines = format!(" bind 127.0.0.1:80\n{lines}");
         format!(
             "defaults\n mode {mode}\n option forwardfor\n{}",
-            of_frontend(" bind 127.0.0.1:80")
+            of_frontend(&lines)
         )
     };
     let told = |text: &str| {
         let mut told = remarks(text);
-        told.retain(|remark| {
-            remark.starts_with("3: note") && remark.contains("X-Forwarded-Proto, -Port and -Host")
-        });
+        told.retain(|remark| remark.contains("X-Forwarded-Proto, -Port and -Host"));
         told.len()
     };
-    assert_eq!((told(&text("http")), told(&text("tcp"))), (1, 0));
-    assert!(!import(&text("http")).table.contains("x-forwarded"));
+    let (http, tcp) = (text("http", ""), text("tcp", ""));
+    assert_eq!((told(&http), told(&tcp)), (0, 0));
+    assert!(
+        import(&http)
+            .table
+            .contains("http: {x-forwarded: append-for}")
+    );
+    let all = text(
+        "http",
+        " http-request set-header X-Forwarded-Proto %[ssl_fc,iif(https,http)]",
+    );
+    assert_eq!(told(&all), 1);
+    assert!(!import(&all).table.contains("x-forwarded"));
 }
 
 /// Of an ACL with several lines Ballast may understand some: that part is in the table, and the other one is told as such.
