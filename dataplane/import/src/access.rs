@@ -8,7 +8,7 @@ use ipnet::IpNet;
 use super::acl::Where;
 use super::bind::Way;
 use super::clients::Clients;
-use super::condition::{Acls, Alternative, Condition, Rule};
+use super::condition::{Alternative, Condition, Rule};
 use super::decide::{Closed, Step};
 use super::frontends::Backends;
 use super::importer::Importer;
@@ -94,8 +94,18 @@ impl Importer<'_> {
                 continue;
             }
             let denies = rule.action == Access::Reject;
-            let Some(condition) = self.condition_of_access(rule, &acls, place)? else {
-                continue;
+            let condition = match self.condition_of(rule, &acls, place) {
+                Ok(condition) => condition,
+                Err(why) => {
+                    self.report.left_out(&rule.line, why);
+                    if denies {
+                        let line = self.places.shown(rule.line.number);
+                        return Err(Closed(format!(
+                            "{line} says who may not come, and cannot be read; correct it"
+                        )));
+                    }
+                    continue;
+                }
             };
             // A limit is one for all clients: none has been let in before.
             if denies
@@ -132,28 +142,6 @@ impl Importer<'_> {
             }
         }
         Ok((passing.all(), senders))
-    }
-
-    /// The condition of a `tcp-request` rule; `None`: the rule is left out.
-    fn condition_of_access(
-        &mut self,
-        rule: &Rule<Access>,
-        acls: &Acls,
-        place: Where,
-    ) -> Result<Option<Condition>, Closed> {
-        match self.condition_of(rule, acls, place) {
-            Ok(condition) => Ok(Some(condition)),
-            Err(why) => {
-                self.report.left_out(&rule.line, why);
-                match rule.action {
-                    Access::Reject => Err(Closed(format!(
-                        "{} says who may not come, and cannot be read; correct it",
-                        self.places.shown(rule.line.number)
-                    ))),
-                    _ => Ok(None),
-                }
-            }
-        }
     }
 
     /// The rule by which a backend denies requests of clients whom its `tcp-request` rules do not let in. Those that it has from

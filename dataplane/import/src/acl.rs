@@ -319,8 +319,8 @@ fn simple_expression(pattern: &str) -> Option<(PathKind, &str)> {
     fits.then_some((kind, text))
 }
 
-/// The patterns of a file: one a line, with comments.
-fn lines_of(bytes: &[u8]) -> Vec<String> {
+/// What stands in a file: one thing a line, with comments.
+pub(super) fn lines_of(bytes: &[u8]) -> Vec<String> {
     let text = String::from_utf8_lossy(bytes);
     let lines = text.lines().map(str::trim);
     lines

@@ -6,6 +6,7 @@ use ballast_core::table::{
     Bind, Certificate, ClientAuth, ClientAuthMode, FrontendTls, List, TlsVersion, UnknownName,
 };
 
+use super::acl::lines_of;
 use super::importer::Importer;
 use super::keywords::{Place, row};
 use super::server::family;
@@ -256,33 +257,20 @@ impl Importer<'_> {
             let endings = [".key", ".ocsp", ".sctl", ".issuer"];
             !name.starts_with('.') && !endings.iter().any(|ending| name.ends_with(ending))
         };
-        let files: Vec<String> = names
-            .iter()
-            .filter(is_certificate)
-            .map(|name| format!("{}/{name}", path.trim_end_matches('/')))
-            .collect();
+        let names = names.iter().filter(is_certificate);
+        let files = names.map(|name| format!("{}/{name}", path.trim_end_matches('/')));
+        let files: Vec<String> = files.collect();
         if files.is_empty() {
             return Err(format!("{path} has no certificate; put one there"));
         }
-        self.report.note(
-            line,
-            format!("a table names each certificate: those that are in {path} now"),
-        );
+        let why = format!("a table names each certificate: those that are in {path} now");
+        self.report.note(line, why);
         Ok(files)
     }
 
     fn certificate_list(&mut self, line: &Line, path: &str) -> Result<Vec<String>, String> {
-        let bytes = self
-            .world
-            .read(path)
-            .map_err(|why| format!("{path} cannot be read: {why}"))?;
-        let text = String::from_utf8_lossy(&bytes);
         let mut files = Vec::new();
-        for entry in text
-            .lines()
-            .map(str::trim)
-            .filter(|entry| !entry.is_empty() && !entry.starts_with('#'))
-        {
+        for entry in lines_of(&self.read_file_named(path)?) {
             let mut words = entry.split_whitespace();
             let file = words.next().unwrap_or_default();
             let rest: Vec<&str> = words.collect();

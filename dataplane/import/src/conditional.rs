@@ -156,17 +156,13 @@ impl Importer<'_> {
         };
         let holds = reader.condition();
         if let Some(predicate) = reader.of_program {
-            self.report.note(
-                line,
-                format!("`{predicate}` is answered as by a current haproxy with OpenSSL"),
-            );
+            let why = format!("`{predicate}` is answered as by a current haproxy with OpenSSL");
+            self.report.note(line, why);
         }
         match holds {
             Ok(true) => {
-                self.report.note(
-                    line,
-                    "it holds here, so its lines are read; import again when that changes",
-                );
+                let why = "it holds here, so its lines are read; import again when that changes";
+                self.report.note(line, why);
                 Branch::Read
             }
             Ok(false) => Branch::NotYet,

@@ -199,22 +199,19 @@ impl Importer<'_> {
             return None;
         }
         if !proxy.is_http {
-            self.report
-                .note(line, "in mode tcp it has no effect, as in haproxy");
+            let why = "in mode tcp it has no effect, as in haproxy";
+            self.report.note(line, why);
             return None;
         }
         let path = line.word(1);
         if path.parse::<UrlPath>().is_err() {
-            self.report.left_out(
-                line,
-                format!("{path:?} is no path of a route; expected one such as /healthz"),
-            );
+            let why = format!("{path:?} is no path of a route; expected one such as /healthz");
+            self.report.left_out(line, why);
             return None;
         }
         let mut condition = Alternative::always();
-        condition
-            .paths
-            .push(vec![PathPattern::new(PathKind::Exact, path, false)]);
+        let path = PathPattern::new(PathKind::Exact, path, false);
+        condition.paths.push(vec![path]);
         Some(Step {
             line: line.clone(),
             does: Does::Answer(200, None),
@@ -302,20 +299,13 @@ impl Rules<'_> {
             let Does::Backend(name) = &step.does else {
                 continue;
             };
-            let Some(prefix) = self
-                .backends
-                .get(name)
-                .and_then(|(proxy, _)| proxy.strip.as_ref())
-                .filter(|(line, _)| line.word(0) != "http-request")
-            else {
+            let backend = self.backends.get(name);
+            let strip = backend.and_then(|(proxy, _)| proxy.strip.as_ref());
+            let Some(prefix) = strip.filter(|(line, _)| line.word(0) != "http-request") else {
                 continue;
             };
-            for path in step
-                .condition
-                .alternatives
-                .iter_mut()
-                .flat_map(|alternative| alternative.paths.iter_mut().flatten())
-            {
+            let alternatives = step.condition.alternatives.iter_mut();
+            for path in alternatives.flat_map(|one| one.paths.iter_mut().flatten()) {
                 if path.kind == PathKind::Begins && path.text == prefix.1.text {
                     path.kind = PathKind::Segment;
                 }
@@ -327,17 +317,10 @@ impl Rules<'_> {
     pub(super) fn named(&self) -> Named {
         let mut named = Named::default();
         for alternative in self.alternatives() {
-            let hosts = alternative
-                .hosts
-                .iter()
-                .flatten()
-                .chain(&alternative.no_hosts);
+            let Alternative { hosts, paths, .. } = alternative;
+            let hosts = hosts.iter().flatten().chain(&alternative.no_hosts);
             named.hosts.extend(hosts.cloned());
-            let paths = alternative
-                .paths
-                .iter()
-                .flatten()
-                .chain(&alternative.no_paths);
+            let paths = paths.iter().flatten().chain(&alternative.no_paths);
             named.paths.extend(paths.cloned());
         }
         for (proxy, _) in self.backends.values() {

@@ -69,21 +69,7 @@ impl Importer<'_> {
         }
     }
 
-    /// `set-header`, `add-header` and `del-header` of `http-request`.
-    pub(super) fn request_field(
-        &mut self,
-        line: &Line,
-        action: &str,
-        name: &str,
-        value: &[&str],
-        condition: &[String],
-        proxy: &mut Proxy,
-    ) -> Result<(), String> {
-        let change = change(action, value);
-        self.edit(line, Of::Requests, name, change, condition, proxy)
-    }
-
-    fn edit(
+    pub(super) fn edit(
         &mut self,
         line: &Line,
         of: Of,
@@ -161,7 +147,8 @@ impl Importer<'_> {
     }
 }
 
-fn change(action: &str, value: &[&str]) -> Change {
+/// What `set-header`, `add-header` or `del-header` does with a field.
+pub(super) fn change(action: &str, value: &[&str]) -> Change {
     match action {
         "del-header" => Change::Remove,
         "add-header" => Change::Add(value.join(" ")),

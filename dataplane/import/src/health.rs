@@ -23,42 +23,33 @@ impl Importer<'_> {
             return (None, None);
         };
         let checks = &first.settings.checks;
-        let unchecked: Vec<&str> = used
-            .iter()
-            .filter(|server| !server.settings.is_checked)
-            .map(|server| server.name.as_str())
-            .collect();
-        let comment = (!unchecked.is_empty())
-            .then(|| format!("haproxy did not check {}", unchecked.join(", ")));
-        for server in used
-            .iter()
-            .filter(|server| server.settings.is_checked && alike(server) != alike(first))
+        let (checked, unchecked): (Vec<&Server>, Vec<&Server>) =
+            used.iter().partition(|server| server.settings.is_checked);
+        let names: Vec<&str> = unchecked.iter().map(|server| &*server.name).collect();
+        let comment =
+            (!names.is_empty()).then(|| format!("haproxy did not check {}", names.join(", ")));
+        for server in checked
+            .into_iter()
+            .filter(|server| alike(server) != alike(first))
         {
             self.report.left_out(&server.line, "all endpoints of a service are checked alike, as the first one that is checked; give this one a backend of its own");
         }
         if let Some(comment) = &comment {
-            self.report.note(
-                &first.line,
-                format!("all endpoints of a service are checked; {comment}"),
-            );
+            let why = format!("all endpoints of a service are checked; {comment}");
+            self.report.note(&first.line, why);
         }
         let health = self.check(proxy, &first.line, checks);
         (Some(health), comment)
     }
 
     fn check(&mut self, proxy: &Proxy, line: &Line, checks: &ServerCheck) -> Health {
-        let mut at_least = |time: Duration| match time < SHORTEST_INTERVAL {
-            true => {
-                self.report.note(
-                    line,
-                    format!(
-                        "a check every {} ms; Ballast checks every 100 ms at most",
-                        time.as_millis()
-                    ),
-                );
-                SHORTEST_INTERVAL
+        let mut at_least = |time: Duration| {
+            if time < SHORTEST_INTERVAL {
+                let often = time.as_millis();
+                let why = format!("a check every {often} ms; Ballast checks every 100 ms at most");
+                self.report.note(line, why);
             }
-            false => time,
+            time.max(SHORTEST_INTERVAL)
         };
         let interval = at_least(checks.interval.unwrap_or(USUAL_INTERVAL));
         let fast_interval = checks.fast_interval.map(&mut at_least);
@@ -66,7 +57,8 @@ impl Importer<'_> {
         let timeout = proxy
             .timeouts
             .get("check")
-            .map_or(interval, |check| check.min(interval));
+            .unwrap_or(interval)
+            .min(interval);
         let usual = interval.min(Duration::from_secs(1));
         let check = &proxy.check;
         let tls = match &check.connect {
@@ -125,10 +117,8 @@ impl Importer<'_> {
     fn field<T: FromStr>(&mut self, line: &Line, what: &str, text: Option<String>) -> Option<T> {
         let parsed = text?.parse().ok();
         if parsed.is_none() {
-            self.report.left_out(
-                line,
-                format!("{what} of the check is none that a table has; write another"),
-            );
+            let why = format!("{what} of the check is none that a table has; write another");
+            self.report.left_out(line, why);
         }
         parsed
     }

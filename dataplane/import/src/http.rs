@@ -84,11 +84,8 @@ impl Importer<'_> {
             _ => {}
         }
         frontend.errors = self.errors(proxy, &rules);
-        if frontend
-            .errors
-            .iter()
-            .any(|(status, _)| status.code() == 503)
-        {
+        let mut statuses = frontend.errors.iter().map(|(status, _)| status.code());
+        if statuses.any(|status| status == 503) {
             // With this status haproxy answers for servers that refuse connections, and shows the page.
             http.unreachable_status = 503;
         }
@@ -282,11 +279,8 @@ impl Importer<'_> {
             Action::Service { name, strip } => {
                 route.service = name.parse().ok();
                 route.rewrite = strip.as_ref().and_then(|prefix| {
-                    let rest = region
-                        .path
-                        .text
-                        .strip_prefix(prefix.as_str())
-                        .unwrap_or_default();
+                    let rest = region.path.text.strip_prefix(prefix.as_str());
+                    let rest = rest.unwrap_or_default();
                     let path = format!("/{}", rest.strip_prefix('/').unwrap_or(rest));
                     let path: Option<UrlPath> = path.parse().ok();
                     path.map(OrMap::Value)

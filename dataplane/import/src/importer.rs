@@ -51,6 +51,12 @@ impl<'w> Importer<'w> {
         }
     }
 
+    /// The bytes of a file that a line names.
+    pub(super) fn read_file_named(&self, path: &str) -> Result<Vec<u8>, String> {
+        let bytes = self.world.read(path);
+        bytes.map_err(|why| format!("{path} cannot be read: {why}"))
+    }
+
     /// The address of a host, and whether it is a name that was resolved. `v6` asks for one family.
     pub(super) fn address(
         &mut self,
@@ -72,24 +78,18 @@ impl<'w> Importer<'w> {
         };
         let others: Vec<String> = fitting.map(ToString::to_string).collect();
         if !others.is_empty() {
-            self.report.note(
-                line,
-                format!(
-                    "{host} is {first}, which is taken, as haproxy takes one, and {}",
-                    others.join(", ")
-                ),
-            );
+            let others = others.join(", ");
+            let why =
+                format!("{host} is {first}, which is taken, as haproxy takes one, and {others}");
+            self.report.note(line, why);
         }
         Ok((first.to_canonical(), true))
     }
 
     /// All addresses of a name, which is resolved once.
     pub(super) fn resolved(&mut self, host: &str) -> Result<Vec<IpAddr>, String> {
-        let is_name = !host.is_empty()
-            && host
-                .bytes()
-                .all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte));
-        if !is_name {
+        let is_of_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+        if host.is_empty() || !host.bytes().all(is_of_name) {
             return Err(format!(
                 "{host:?} is neither an address nor a name; write one"
             ));
@@ -141,14 +141,11 @@ impl<'w> Importer<'w> {
         if !self.log_targets.contains(&target) {
             self.log_targets.push(target);
         }
-        let facility = line
-            .from(2)
-            .iter()
-            .map(String::as_str)
-            .find(|word| FACILITIES.contains(word));
+        let mut words = line.from(2).iter().map(String::as_str);
+        let facility = words.find(|word| FACILITIES.contains(word));
         if facility.is_some_and(|facility| facility != "local0") {
-            self.report
-                .note(line, "syslog lines of Ballast have the facility local0");
+            let why = "syslog lines of Ballast have the facility local0";
+            self.report.note(line, why);
         }
         Ok(())
     }

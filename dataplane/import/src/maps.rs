@@ -1,6 +1,6 @@
 //! `use_backend %[…,map(FILE)]`: a map is a rule for each of its entries, and one for what has none.
 
-use super::acl::parts;
+use super::acl::{lines_of, parts};
 use super::condition::Rule;
 use super::importer::Importer;
 use super::proxy::Does;
@@ -38,9 +38,7 @@ impl Importer<'_> {
             Some((file, default)) => (file, Does::Backend(default.to_owned())),
             None => (arguments, Does::Default),
         };
-        let bytes = self.world.read(file);
-        let bytes = bytes.map_err(|why| format!("{file} cannot be read: {why}"))?;
-        let mut entries = entries(&bytes);
+        let mut entries = entries(&self.read_file_named(file)?);
         if entries.len() > MOST {
             return Err(format!("{file} has more than {MOST} entries; divide it"));
         }
@@ -48,10 +46,8 @@ impl Importer<'_> {
             // Of several beginnings haproxy takes the longest.
             entries.sort_by_key(|(key, _)| std::cmp::Reverse(key.len()));
         }
-        self.report.note(
-            line,
-            format!("{file} is read once, by the import; import again when it changes"),
-        );
+        let why = format!("{file} is read once, by the import; import again when it changes");
+        self.report.note(line, why);
         let rule = |action: Does, entry: Vec<String>| Rule {
             entry,
             ..Rule::new(line, action, condition)
@@ -61,26 +57,19 @@ impl Importer<'_> {
             let words = [sample.as_str(), "-m", method, "--", key.as_str()];
             words.map(str::to_owned).to_vec()
         };
-        let mut rules: Vec<_> = entries
-            .into_iter()
-            .map(|(key, backend)| rule(Does::Backend(backend), words(key)))
-            .collect();
-        rules.push(rule(default, Vec::new()));
-        Ok(rules)
+        let of_entries = entries.into_iter();
+        let of_entries = of_entries.map(|(key, backend)| rule(Does::Backend(backend), words(key)));
+        Ok(of_entries.chain([rule(default, Vec::new())]).collect())
     }
 }
 
 /// The keys and values of a map, in the order of the file.
 fn entries(bytes: &[u8]) -> Vec<(String, String)> {
-    let text = String::from_utf8_lossy(bytes);
-    let lines = text.lines().map(str::trim);
-    let lines = lines.filter(|line| !line.is_empty() && !line.starts_with('#'));
-    lines
-        .map(|line| {
-            let (key, value) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
-            (key.to_owned(), value.trim().to_owned())
-        })
-        .collect()
+    let entry = |line: String| {
+        let (key, value) = line.split_once(char::is_whitespace).unwrap_or((&line, ""));
+        (key.to_owned(), value.trim().to_owned())
+    };
+    lines_of(bytes).into_iter().map(entry).collect()
 }
 
 /// Entries of one map.

@@ -67,10 +67,8 @@ impl Importer<'_> {
             match word {
                 "except" => {
                     let range = words.next().unwrap_or_default();
-                    self.report.note(
-                        line,
-                        format!("the client's address is added for {range} too"),
-                    );
+                    let why = format!("the client's address is added for {range} too");
+                    self.report.note(line, why);
                 }
                 "header" => {
                     return Err(format!(
@@ -78,10 +76,10 @@ impl Importer<'_> {
                         words.next().unwrap_or_default()
                     ));
                 }
-                "if-none" => self.report.note(
-                    line,
-                    "the client's address is added behind those that are there",
-                ),
+                "if-none" => {
+                    let why = "the client's address is added behind those that are there";
+                    self.report.note(line, why);
+                }
                 other => self.unknown_word(line, Place::ForwardFor, other),
             }
         }

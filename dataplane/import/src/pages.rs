@@ -159,11 +159,8 @@ impl Importer<'_> {
         rules: &Rules<'_>,
     ) -> Entries<ErrorStatus, OrMap<File, Box<ErrorPage>>> {
         let mut pages = proxy.errors.clone();
-        let mut backends: Vec<_> = rules
-            .backends
-            .values()
-            .map(|(backend, _)| *backend)
-            .collect();
+        let backends = rules.backends.values().map(|(backend, _)| *backend);
+        let mut backends: Vec<&Proxy> = backends.collect();
         backends.sort_by_key(|backend| backend.head.number);
         for backend in backends {
             for (status, (line, page)) in &backend.errors {
@@ -204,10 +201,7 @@ impl Importer<'_> {
             Page::Text { text, kind } => (Cow::Borrowed(text.as_bytes()), kind.clone()),
             Page::Answer(path) | Page::Body { path, .. } => {
                 let path = self.world.absolute(path);
-                let bytes = self
-                    .world
-                    .read(&path)
-                    .map_err(|why| format!("{path} cannot be read: {why}"))?;
+                let bytes = self.read_file_named(&path)?;
                 match page {
                     Page::Body { kind, .. } => (Cow::Owned(bytes), kind.clone()),
                     _ => {

@@ -6,10 +6,11 @@ use std::str::FromStr;
 use ballast_core::table::Redirect;
 
 use super::condition::{Rule, split};
+use super::headers::change;
 use super::importer::Importer;
 use super::pages;
 use super::pattern::{PathKind, PathPattern};
-use super::proxy::{Access, Does, Proxy, Stage};
+use super::proxy::{Access, Does, Of, Proxy, Stage};
 use super::report::Report;
 use super::section::COUNTS;
 use super::units::{fitting, time};
@@ -29,10 +30,9 @@ impl Importer<'_> {
             ["allow"] => Does::Allow,
             ["deny" | "reject", rest @ ..] => self.denial(line, rest),
             [action @ ("tarpit" | "silent-drop"), rest @ ..] => {
-                self.report.note(
-                    line,
-                    format!("`{action}`: these clients are answered at once, and not left waiting"),
-                );
+                let why =
+                    format!("`{action}`: these clients are answered at once, and not left waiting");
+                self.report.note(line, why);
                 self.denial(line, rest)
             }
             ["auth", ..] => Does::Auth,
@@ -51,7 +51,8 @@ impl Importer<'_> {
                 name,
                 value @ ..,
             ] => {
-                return self.request_field(line, action, name, value, condition, proxy);
+                let change = change(action, value);
+                return self.edit(line, Of::Requests, name, change, condition, proxy);
             }
             ["replace-path", from, to] => return strip(line, from, to, condition, proxy),
             [track, ..] if track.starts_with("track-sc") => {
@@ -63,8 +64,8 @@ impl Importer<'_> {
                 | "disable-l7-retry"),
                 ..,
             ] => {
-                self.report
-                    .note(line, format!("`{name}` changes nothing that a client sees"));
+                let why = format!("`{name}` changes nothing that a client sees");
+                self.report.note(line, why);
                 return Ok(());
             }
             ["set-src", ..] => {
@@ -83,23 +84,19 @@ impl Importer<'_> {
     }
 
     /// The answer of a denial. What cannot be understood of it is left out, and the denial stays.
-    fn denial(&mut self, line: &Line, words: &[&str]) -> Does {
-        let words: Vec<&str> = words
-            .iter()
-            .map(|word| {
-                if *word == "deny_status" {
-                    "status"
-                } else {
-                    *word
-                }
-            })
-            .collect();
+    fn denial<'w>(&mut self, line: &Line, words: &[&'w str]) -> Does {
+        let now = |word: &&'w str| {
+            if *word == "deny_status" {
+                "status"
+            } else {
+                *word
+            }
+        };
+        let words: Vec<&str> = words.iter().map(now).collect();
         let is_status = |text: &&str| matches!(text.parse(), Ok(200..=599_u16));
         let (status, page) = pages::answer(&words).unwrap_or_else(|why| {
-            self.report.left_out(
-                line,
-                format!("{why}; these requests are denied all the same"),
-            );
+            let why = format!("{why}; these requests are denied all the same");
+            self.report.left_out(line, why);
             let mut pairs = words.windows(2);
             let status = pairs.find(|pair| pair.first() == Some(&"status"));
             (status.and_then(|pair| pair.get(1).copied()), None)
@@ -148,10 +145,8 @@ pub(super) fn tcp_request(
         ("connection" | "session" | "content", ["accept"]) => Access::Accept,
         ("connection" | "session" | "content", ["reject", ..]) => Access::Reject,
         ("connection" | "session" | "content", ["silent-drop", ..]) => {
-            report.note(
-                line,
-                "these clients are closed at once, and not left waiting",
-            );
+            let why = "these clients are closed at once, and not left waiting";
+            report.note(line, why);
             Access::Reject
         }
         ("connection", ["expect-proxy", "layer4"]) => Access::ExpectProxy,

@@ -218,10 +218,9 @@ impl Importer<'_> {
                 "nopurge" => {}
                 "peers" => {
                     value();
-                    self.report.note(
-                        line,
-                        "no peers are needed: a client's first choice is the same on all nodes",
-                    );
+                    let why =
+                        "no peers are needed: a client's first choice is the same on all nodes";
+                    self.report.note(line, why);
                 }
                 "store" => {
                     for counter in value().split(',') {
@@ -251,10 +250,9 @@ impl Importer<'_> {
             .ok_or_else(|| format!("{text:?} is no time; expected one such as 5s or 500ms"))?;
         let fits = fitting(time);
         if fits.as_micros() != time.as_micros() && !time.is_zero() {
-            self.report.note(
-                line,
-                "a table has times from 1ms to 24d, in whole milliseconds; the nearest is taken",
-            );
+            let why =
+                "a table has times from 1ms to 24d, in whole milliseconds; the nearest is taken";
+            self.report.note(line, why);
         }
         let or_never = (!time.is_zero()).then_some(fits);
         match (name, or_never) {

@@ -114,10 +114,8 @@ impl Importer<'_> {
         if place.host.parse::<IpAddr>().is_ok() {
             return Err("its servers would all have one address; write one `server`".into());
         }
-        let found = self.resolved(place.host)?;
-        let found = found
-            .into_iter()
-            .filter(|address| place.v6.is_none_or(|v6| address.is_ipv6() == v6));
+        let mut found = self.resolved(place.host)?;
+        found.retain(|address| place.v6.is_none_or(|v6| address.is_ipv6() == v6));
         let servers: Vec<Server> = (first..=last)
             .zip(found)
             .map(|(number, address)| Server {
@@ -129,13 +127,8 @@ impl Importer<'_> {
                 settings: settings.clone(),
             })
             .collect();
-        self.report.note(
-            line,
-            format!(
-                "a server for each address that the name has now, here {}; import again when that changes",
-                servers.len()
-            ),
-        );
+        let count = servers.len();
+        self.report.note(line, format!("a server for each address that the name has now, here {count}; import again when that changes"));
         Ok(servers)
     }
 }
