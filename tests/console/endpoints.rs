@@ -302,7 +302,7 @@ fn failures_of_tls_are_listed_by_endpoint_and_reason() {
         let mut hello = [0; 4096];
         if client.read(&mut hello).is_ok() {
             client.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").ok();
-            client.read(&mut hello).ok();
+            client.read_to_end(&mut Vec::new()).ok();
         }
     });
     let table = http_service(plain, ", tls: {insecure: true}, retries: 0");
