@@ -10,10 +10,10 @@ use std::time::Duration;
 use ballast_core::moment::Moment;
 use tracing::level_filters::LevelFilter;
 
-pub use ballast_log::{Format, Level, Log, plain};
 pub(crate) use ballast_log::{
-    LineQueue, flush, lost, lost_at_stdout, start, stdout, to_udp, to_unix,
+    Delivery, LineQueue, flush, lost, lost_at_stdout, start, stdout, to_udp, to_unix,
 };
+pub use ballast_log::{Format, Level, Log, plain};
 
 /// Starts the log. May be called once in a process.
 ///

@@ -148,6 +148,27 @@ fn a_standard_output_that_nobody_reads_costs_syslog_no_line() {
 }
 
 #[test]
+fn a_destination_that_takes_no_access_lines_is_said_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let (frontend, nobody) = (fresh_address(), fresh_address());
+    let log = format!("log: {{access: haproxy, to: [\"unix:none.sock\", \"udp:{nobody}\"]}}\n");
+    let text = format!("{}{log}", table(&[(frontend, echo_server())]));
+    std::fs::write(folder.path().join("table.yaml"), text).unwrap();
+    let process = Process::run(folder.path(), &[]);
+    process.until_answers("/readyz", 200);
+    process.until("both errors", || {
+        let mut client = connect(frontend).unwrap();
+        ping(&mut client).unwrap();
+        drop(client);
+        let said = process.err.text();
+        said.contains("log.to: unix:none.sock: No such file or directory")
+            && said.contains(&format!("log.to: udp:{nobody}: Connection refused"))
+    });
+    assert_eq!(process.err.times("log.to: unix:none.sock"), 1);
+    assert_eq!(process.err.times("log.to: udp:"), 1);
+}
+
+#[test]
 fn connections_that_the_end_cuts_have_their_access_lines() {
     let frontend = fresh_address();
     let text = table(&[(frontend, echo_server())])

@@ -16,7 +16,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 mod line_queue;
 
-pub use line_queue::{LineQueue, start, to_stream, to_udp, to_unix};
+pub use line_queue::{Delivery, LineQueue, start, to_stream, to_udp, to_unix};
 
 /// How event lines look.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]

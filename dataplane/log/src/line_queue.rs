@@ -140,35 +140,120 @@ pub fn to_stream(stream: impl AsFd) -> impl FnMut(&[u8]) -> u64 {
 }
 
 /// Sends each line as a datagram to a local syslog socket. The path is resolved for each line, so that the syslog server may be
-/// restarted.
-pub fn to_unix(path: PathBuf) -> io::Result<impl FnMut(&[u8]) -> u64> {
+/// restarted. `tell` is told when lines begin to be lost, and when they arrive again.
+pub fn to_unix(
+    path: PathBuf,
+    tell: impl FnMut(Delivery<'_>),
+) -> io::Result<impl FnMut(&[u8]) -> u64> {
     let socket = UnixDatagram::unbound()?;
     socket.set_write_timeout(Some(PATIENCE))?;
-    Ok(move |lines: &[u8]| to_syslog(lines, |line| socket.send_to(line, &path)))
+    let mut teller = Teller::new(tell);
+    Ok(move |lines: &[u8]| to_syslog(lines, |line| socket.send_to(line, &path), &mut teller))
 }
 
-/// Sends each line as a datagram to a syslog server.
-pub fn to_udp(address: SocketAddr) -> io::Result<impl FnMut(&[u8]) -> u64> {
+/// Sends each line as a datagram to a syslog server. The socket is connected, because only so does the kernel report that nobody
+/// listens there. It reports that with the next line. `tell` is told when lines begin to be lost, and when they arrive again.
+pub fn to_udp(address: SocketAddr, tell: impl FnMut(Delivery<'_>)) -> impl FnMut(&[u8]) -> u64 {
+    let mut connected: Option<UdpSocket> = None;
+    let mut teller = Teller::new(tell);
+    move |lines: &[u8]| {
+        let send = |line: &[u8]| {
+            let socket = match connected.take() {
+                Some(socket) => socket,
+                None => connect(address)?,
+            };
+            let sent = match socket.send(line) {
+                // This is about an earlier line; this line was not sent yet.
+                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                    socket.send(line).ok();
+                    Err(error)
+                }
+                sent => sent,
+            };
+            // After any other error, a new socket gets the route and the source address of that time.
+            let stays = |error: &io::Error| {
+                matches!(
+                    error.kind(),
+                    io::ErrorKind::ConnectionRefused | io::ErrorKind::WouldBlock
+                )
+            };
+            connected = sent.as_ref().err().is_none_or(stays).then_some(socket);
+            sent
+        };
+        to_syslog(lines, send, &mut teller)
+    }
+}
+
+fn connect(address: SocketAddr) -> io::Result<UdpSocket> {
     let any: SocketAddr = match address {
         SocketAddr::V4(_) => ([0; 4], 0).into(),
         SocketAddr::V6(_) => ([0; 16], 0).into(),
     };
     let socket = UdpSocket::bind(any)?;
     socket.set_write_timeout(Some(PATIENCE))?;
-    Ok(move |lines: &[u8]| to_syslog(lines, |line| socket.send_to(line, address)))
+    socket.connect(address)?;
+    Ok(socket)
+}
+
+/// What becomes of the lines for a syslog server.
+#[derive(Debug)]
+pub enum Delivery<'e> {
+    /// Lines are lost from now on.
+    Fails(&'e io::Error),
+    /// Lines have arrived for some time.
+    WorksAgain,
+}
+
+/// Tells of the first failure of a series only, and of its end.
+struct Teller<T> {
+    tell: T,
+    last_failure: Option<Instant>,
+}
+
+impl<T: FnMut(Delivery<'_>)> Teller<T> {
+    fn new(tell: T) -> Self {
+        let last_failure = None;
+        Self { tell, last_failure }
+    }
+
+    fn note(&mut self, error: Option<&io::Error>) {
+        let now = Instant::now();
+        match (error, self.last_failure) {
+            (Some(error), last) => {
+                if last.is_none() {
+                    (self.tell)(Delivery::Fails(error));
+                }
+                self.last_failure = Some(now);
+            }
+            (None, Some(last)) if now.duration_since(last) > SERIES => {
+                self.last_failure = None;
+                (self.tell)(Delivery::WorksAgain);
+            }
+            (None, _) => {}
+        }
+    }
 }
 
 /// Returns the number of lost lines. If the receiver accepts nothing for [`PATIENCE`], all remaining lines are lost.
-fn to_syslog(lines: &[u8], send: impl Fn(&[u8]) -> io::Result<usize>) -> u64 {
+fn to_syslog(
+    lines: &[u8],
+    mut send: impl FnMut(&[u8]) -> io::Result<usize>,
+    teller: &mut Teller<impl FnMut(Delivery<'_>)>,
+) -> u64 {
     let mut lost = 0;
     let mut left = lines;
     while !left.is_empty() {
         let (line, rest) = left.split_at(first_line(left));
-        match send(line.trim_ascii_end()) {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return lost + count(left),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            sent => lost += u64::from(sent.is_err()),
+        let error = send(line.trim_ascii_end()).err();
+        let kind = error.as_ref().map(io::Error::kind);
+        if kind == Some(io::ErrorKind::Interrupted) {
+            continue;
         }
+        teller.note(error.as_ref());
+        if kind == Some(io::ErrorKind::WouldBlock) {
+            return lost + count(left);
+        }
+        lost += u64::from(kind.is_some());
         left = rest;
     }
     lost
@@ -217,6 +302,8 @@ const MAX_QUEUED: usize = 256 * 1024;
 const PIPE_ATOMIC: usize = 4096;
 /// Time for a syslog server to accept one line.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// Failures within this time are one series: a line for a closed port of UDP seems to be sent, and fails with the next one.
+const SERIES: Duration = Duration::from_secs(10);
 
 #[cfg(test)]
 mod tests {
@@ -234,7 +321,7 @@ mod tests {
     }
 
     /// Waits for what must come.
-    fn until(come: impl Fn() -> bool) {
+    fn until(mut come: impl FnMut() -> bool) {
         let begun = Instant::now();
         while !come() {
             assert!(begun.elapsed() < Duration::from_secs(30), "it never came");
@@ -334,7 +421,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("log");
         let server = UnixDatagram::bind(&path).unwrap();
-        let mut send = to_unix(path).unwrap();
+        let mut send = to_unix(path, |_| {}).unwrap();
         let began = Instant::now();
         let lines = "line\n".repeat(1000);
         let lost = send(lines.as_bytes());
@@ -349,5 +436,41 @@ mod tests {
         assert!(lost > 0);
         assert_eq!(received + lost, 1000);
         assert_eq!(send(b"again\n"), 0);
+    }
+
+    #[test]
+    fn a_syslog_server_that_is_not_there_is_told_of_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let (sender, told) = mpsc::channel();
+        let tell = |sender: mpsc::Sender<bool>| {
+            move |delivery: Delivery<'_>| {
+                let fails = matches!(delivery, Delivery::Fails(_));
+                sender.send(fails).unwrap();
+            }
+        };
+        let mut send = to_unix(folder.path().join("nobody"), tell(sender.clone())).unwrap();
+        assert_eq!(send(b"one\ntwo\n"), 2);
+        assert_eq!(told.try_iter().collect::<Vec<_>>(), [true]);
+
+        let port = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let address = port.local_addr().unwrap();
+        drop(port);
+        let mut send = to_udp(address, tell(sender));
+        until(|| {
+            send(b"line\n");
+            told.try_recv() == Ok(true)
+        });
+        let again = UdpSocket::bind(address).unwrap();
+        send(b"first\n");
+        send(b"second\n");
+        let mut line = [0; 16];
+        again
+            .set_read_timeout(Some(Duration::from_secs(5)))
+            .unwrap();
+        for expected in ["first", "second"] {
+            let length = again.recv(&mut line).unwrap();
+            assert_eq!(line.get(..length), Some(expected.as_bytes()));
+        }
+        assert_eq!(told.try_iter().count(), 0, "one series of failures");
     }
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant, SystemTime};
 use ballast_core::table::LogTarget;
 
 use super::line::{SYSLOG_DATE, utc};
-use crate::log::{self, LineQueue, start, to_udp, to_unix};
+use crate::log::{self, Delivery, LineQueue, start, to_udp, to_unix};
 
 /// All destinations of one table, and the rendered lines for them.
 #[derive(Debug)]
@@ -44,8 +44,10 @@ impl Sinks {
     fn add(&mut self, target: &LogTarget, folder: &Path, lost: &Arc<AtomicU64>) -> io::Result<()> {
         match target {
             LogTarget::Stdout => self.stdout = Some(log::stdout()?),
-            LogTarget::Unix(path) => self.begin(lost, to_unix(folder.join(&**path))?)?,
-            LogTarget::Udp(address) => self.begin(lost, to_udp(*address)?)?,
+            LogTarget::Unix(path) => {
+                self.begin(lost, to_unix(folder.join(&**path), tell(target))?)?;
+            }
+            LogTarget::Udp(address) => self.begin(lost, to_udp(*address, tell(target)))?,
         }
         Ok(())
     }
@@ -113,6 +115,17 @@ impl Sinks {
         for queue in self.stdout.into_iter().chain(syslog) {
             queue.flush(within.saturating_sub(began.elapsed()));
         }
+    }
+}
+
+/// Logs that lines for this destination begin to be lost, and that they arrive again.
+fn tell(target: &LogTarget) -> impl FnMut(Delivery<'_>) + Send + 'static {
+    let target = target.to_string();
+    move |delivery| match delivery {
+        Delivery::Fails(error) => tracing::error!(
+            "log.to: {target}: {error}; access lines for it are lost: start the syslog server there, or correct log.to"
+        ),
+        Delivery::WorksAgain => tracing::info!("log.to: {target}: access lines arrive again"),
     }
 }
 
