@@ -1,9 +1,11 @@
 //! What a good table says and its author hardly means: warnings of `ballast check`.
 
+use std::net::IpAddr;
+
 use super::http::HeaderEdits;
 use super::{
-    ErrorPage, Frontend, HostPattern, OrMap, PathMatch, Problem, Protocol, Redirect, Route,
-    RoutingTable,
+    Bind, ErrorPage, Frontend, Health, HealthMode, HostPattern, OrMap, PathMatch, Problem,
+    Protocol, Redirect, Route, RoutingTable,
 };
 
 /// A warning for each such place, in the order of the table.
@@ -12,6 +14,7 @@ pub fn advice(table: &RoutingTable) -> Vec<Problem> {
     let mut found = Vec::new();
     for (index, frontend) in table.frontends.iter().enumerate() {
         let at = format!("frontends[{index}]");
+        of_binds(&at, frontend, &mut found);
         let routes = frontend.routes.iter().enumerate();
         let routes = routes.map(|(index, route)| (format!("{at}.routes[{index}]"), route));
         let default = frontend.default.as_deref();
@@ -25,7 +28,61 @@ pub fn advice(table: &RoutingTable) -> Vec<Problem> {
             }
         }
     }
+    for (index, service) in table.services.iter().enumerate() {
+        if let Some(health) = service.health.as_deref() {
+            of_health(&format!("services[{index}].health"), health, &mut found);
+        }
+    }
     found
+}
+
+/// Addresses that no host has for itself.
+fn of_binds(at: &str, frontend: &Frontend, found: &mut Vec<Problem>) {
+    for (index, bind) in frontend.bind.iter().enumerate() {
+        let Bind::Exact(address) = bind else {
+            continue;
+        };
+        let is_broadcast = matches!(address.ip(), IpAddr::V4(ip) if ip.is_broadcast());
+        if is_broadcast || address.ip().is_multicast() {
+            found.push(Problem::new(
+                format!("{at}.bind[{index}]"),
+                format!(
+                    "{bind} is an address of many hosts at once, which no client can connect to"
+                ),
+                "bind an address of this host, or *:PORT",
+            ));
+        }
+    }
+}
+
+/// Fields of another mode.
+fn of_health(at: &str, health: &Health, found: &mut Vec<Problem>) {
+    let mode = health.mode;
+    let is_http = matches!(mode, HealthMode::Http | HealthMode::Https);
+    let fields = [
+        ("method", health.method.is_some(), is_http),
+        ("path", health.path.is_some(), is_http),
+        ("host", health.host.is_some(), is_http),
+        ("expect", health.expect.is_some(), is_http),
+        ("body", health.body.is_some(), is_http),
+        ("send", health.send.is_some(), !is_http),
+        ("answer", health.answer.is_some(), !is_http),
+        (
+            "answer-contains",
+            health.answer_contains.is_some(),
+            !is_http,
+        ),
+        ("tls", health.tls.is_some(), mode == HealthMode::Https),
+    ];
+    for (field, is_there, has_effect) in fields {
+        if is_there && !has_effect && mode != HealthMode::Off {
+            found.push(Problem::new(
+                format!("{at}.{field}"),
+                format!("has no effect with mode: {mode}"),
+                "remove it, or choose a mode that uses it",
+            ));
+        }
+    }
 }
 
 fn of_route(at: &str, route: &Route, frontend: &Frontend, found: &mut Vec<Problem>) {
@@ -101,8 +158,16 @@ fn leads_to_itself(route: &Route, redirect: &Redirect, frontend: &Frontend) -> b
         port,
         path,
         prefix,
+        location,
         ..
     } = redirect;
+    // A location without a scheme and a host is a path, perhaps with a query.
+    let location = location.as_deref().map(str::trim);
+    if location.is_some_and(|to| !to.starts_with('/') || to.starts_with("//")) {
+        return false;
+    }
+    let location = location.and_then(|to| to.split(['?', '#']).next());
+    let path = location.or(path.as_deref());
     let own_scheme = match frontend.protocol {
         Protocol::Http => "http",
         _ => "https",
@@ -119,7 +184,7 @@ fn leads_to_itself(route: &Route, redirect: &Redirect, frontend: &Frontend) -> b
         _ => false,
     };
     let same_path = match (path, prefix) {
-        (Some(to), _) => **to == *route.path(),
+        (Some(to), _) => *to == *route.path(),
         (None, Some(prefix)) => **prefix == *route.path() && route.r#match != PathMatch::Begins,
         (None, None) => true,
     };
@@ -191,6 +256,22 @@ services: [{{name: s, endpoints: []}}]
             ("http", &["{path: /a, redirect: {prefix: /a}}"], true),
             (
                 "http",
+                &["{path: /r, match: exact, redirect: {location: /z}}"],
+                false,
+            ),
+            (
+                "http",
+                &["{path: /r, redirect: {location: \"/r?a=b\"}}"],
+                true,
+            ),
+            (
+                "http",
+                &["{redirect: {location: \"https://a.test/\"}}"],
+                false,
+            ),
+            ("http", &["{redirect: {location: \"//a.test/\"}}"], false),
+            (
+                "http",
                 &[
                     "{redirect: {path: /}}",
                     "{path: /, match: exact, service: s}",
@@ -207,6 +288,28 @@ services: [{{name: s, endpoints: []}}]
             assert_eq!(found == ["[0].redirect"], is_told, "{routes:?}: {found:?}");
             assert_eq!(found.is_empty(), !is_told, "{routes:?}: {found:?}");
         }
+    }
+
+    #[test]
+    fn what_has_no_effect_is_told() {
+        let table = "version: 1
+frontends:
+  - {name: a, bind: [\"224.0.0.1:80\", \"127.0.0.1:80\", \"255.255.255.255:80\", \"[ff02::1]:80\"], protocol: tcp, service: s}
+services:
+  - {name: s, health: {mode: http, send: x, path: /}, endpoints: []}
+  - {name: t, health: {mode: tcp, send: x, answer: y, expect: \"200\"}, endpoints: []}
+  - {name: u, health: {mode: off, path: /}, endpoints: []}
+";
+        let found = advice(&parse(table.as_bytes(), Format::Yaml).unwrap());
+        let places: Vec<&str> = found.iter().map(|found| &*found.at).collect();
+        let expected = [
+            "frontends[0].bind[0]",
+            "frontends[0].bind[2]",
+            "frontends[0].bind[3]",
+            "services[0].health.send",
+            "services[1].health.expect",
+        ];
+        assert_eq!(places, expected);
     }
 
     #[test]

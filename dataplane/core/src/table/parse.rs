@@ -131,15 +131,17 @@ fn foreign_map(entries: &[Entry]) -> Option<String> {
 /// The text as a tree, or why it is none.
 pub(super) fn tree(text: &[u8], format: Format) -> Result<Node, Problem> {
     let text = std::str::from_utf8(text).map_err(|error| {
+        let before = text.get(..error.valid_up_to()).unwrap_or_default();
+        let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
         let why = format!("byte {} is not UTF-8", error.valid_up_to());
-        Problem::new("", why, "expected a text in UTF-8")
+        Problem::new(format!("line {line}"), why, "expected a text in UTF-8")
     })?;
     if text.trim().is_empty() {
         return Err(Problem::new("", "the file is empty", A_TABLE));
     }
     match format {
         Format::Json => serde_json::from_str(text).map_err(|error| json_problem(&error)),
-        Format::Yaml => match serde_saphyr::from_str_with_options(text, yaml_options()) {
+        Format::Yaml => match serde_saphyr::from_str_with_options(text, yaml_options(text)) {
             Ok(Node::Null) => Err(Problem::new("", "nothing but comments", A_TABLE)),
             Ok(tree) => Ok(tree),
             Err(error) => Err(yaml_problem(&error)),
@@ -191,8 +193,9 @@ fn before<'t>(text: &'t str, mark: &str) -> &'t str {
 }
 
 /// YAML 1.2, one document, and no more work than a table of the largest size needs: an alias stands for what it
-/// repeats, so that is what is limited.
-pub(super) fn yaml_options() -> serde_saphyr::Options {
+/// repeats, so that is what is limited, by the size of the text.
+pub(super) fn yaml_options(text: &str) -> serde_saphyr::Options {
+    let repeated = REPEATED.saturating_add(text.len().saturating_mul(REPEATED_PER_BYTE));
     serde_saphyr::options! {
         budget: serde_saphyr::budget! {
             max_events: 2 * NODES,
@@ -205,7 +208,7 @@ pub(super) fn yaml_options() -> serde_saphyr::Options {
             flow_nesting_limit: 64,
         },
         alias_limits: serde_saphyr::alias_limits! {
-            max_total_replayed_events: 1_000_000,
+            max_total_replayed_events: repeated.min(MOST_REPEATED),
             max_replay_stack_depth: 16,
         },
         duplicate_keys: DuplicateKeyPolicy::PassThrough,
@@ -263,5 +266,11 @@ pub const LARGEST: usize = 64 << 20;
 
 /// Values of a YAML table, which bounds the memory that it takes.
 const NODES: usize = 8_000_000;
+
+/// What the aliases of a small text may repeat, and what each of its bytes adds to that: a few lines that stand for millions
+/// are refused in a fraction of a second.
+const REPEATED: usize = 20_000;
+const REPEATED_PER_BYTE: usize = 10;
+const MOST_REPEATED: usize = 1_000_000;
 
 const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
