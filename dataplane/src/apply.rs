@@ -34,6 +34,7 @@ use crate::worker::{Order, Shared};
 mod ack_file;
 mod certificates;
 mod exceptions;
+mod sharing;
 mod sockets;
 
 use ack_file::AckFile;

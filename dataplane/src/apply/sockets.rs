@@ -9,6 +9,7 @@ use ballast_core::rng::mix;
 use socket2::Socket;
 use tokio::sync::oneshot;
 
+use super::sharing::Sharing;
 use crate::listen;
 use crate::live::Serving;
 use crate::worker::{Order, Shared};
@@ -21,6 +22,7 @@ pub(super) struct Sockets {
     last_logged: usize,
     bound: BTreeMap<SocketKey, Bound>,
     failed: BTreeMap<SocketKey, String>,
+    sharing: Sharing,
 }
 
 /// The sockets of one address that are bound.
@@ -29,6 +31,7 @@ struct Bound {
     key: Arc<SocketKey>,
     local: SocketAddr,
     workers: Vec<usize>,
+    inodes: BTreeSet<u64>,
     is_foreign: bool,
 }
 
@@ -43,6 +46,7 @@ impl Sockets {
             shared,
             bound: BTreeMap::new(),
             failed: BTreeMap::new(),
+            sharing: Sharing::default(),
         }
     }
 
@@ -116,6 +120,9 @@ impl Sockets {
     pub(super) async fn hand_out(&mut self, opened: Vec<Opened>) {
         let mut waiting = Vec::new();
         let mut addresses = LocalAddresses::default();
+        if !opened.is_empty() {
+            self.sharing.begin();
+        }
         for (key, sockets) in opened {
             let bound = self.send_listen(&key, sockets, &mut addresses, &mut waiting);
             self.bound.insert(key, bound);
@@ -151,6 +158,7 @@ impl Sockets {
             key: Arc::new(key.clone()),
             local: local.unwrap_or(key.address),
             workers: Vec::new(),
+            inodes: sockets.iter().filter_map(inode).collect(),
             is_foreign: !addresses.is_local(key.address.ip()),
         };
         for (worker, socket) in (first..).zip(sockets) {
@@ -259,6 +267,17 @@ impl Sockets {
         Some(answer)
     }
 
+    /// Warns of addresses at which other processes listen, too.
+    fn look_for_others(&mut self) {
+        let Self { sharing, bound, .. } = self;
+        sharing.look(|| {
+            let tcp = bound
+                .values()
+                .filter(|bound| bound.key.transport == Transport::Tcp);
+            tcp.map(|bound| (bound.local, &bound.inodes)).collect()
+        });
+    }
+
     /// Retries addresses that could not be bound, and checks again which bound addresses are local.
     pub(super) async fn retry(&mut self) {
         let keys: Vec<SocketKey> = self.failed.keys().cloned().collect();
@@ -267,11 +286,17 @@ impl Sockets {
             tracing::info!(address = %key, "listening after a retry");
         }
         self.hand_out(opened).await;
+        self.look_for_others();
         let mut addresses = LocalAddresses::default();
         for bound in self.bound.values_mut() {
             bound.is_foreign = !addresses.is_local(bound.key.address.ip());
         }
     }
+}
+
+/// The number by which the kernel lists a socket.
+fn inode(socket: &Socket) -> Option<u64> {
+    rustix::fs::fstat(socket).ok().map(|file| file.st_ino)
 }
 
 /// Caches which addresses are local during one pass over the sockets.
