@@ -122,6 +122,9 @@ impl Stats {
                 now: today,
             });
         }
+        for service in &mut snapshot.services {
+            service.tls_problem = serving.tls.why_not_with(&service.name).map(Into::into);
+        }
         let snapshot = Arc::new(snapshot);
         inner.given.push(Arc::downgrade(&snapshot));
         snapshot

@@ -61,7 +61,7 @@ pub(crate) use trust::verifier;
 #[derive(Debug, Default)]
 pub(crate) struct Configs {
     /// By the frontend's name.
-    frontends: HashMap<Name, Result<Arc<ServerTls>, String>>,
+    frontends: HashMap<Name, Result<Arc<ServerTls>, Vec<Problem>>>,
     /// By the service's name.
     services: HashMap<Name, Result<Arc<ClientTls>, String>>,
     certificates: Certificates,
@@ -110,26 +110,61 @@ impl Configs {
         served.flat_map(move |served| served::warnings(frontend, served, now))
     }
 
-    /// The problems with the TLS of this frontend and of its services, as sentences.
-    pub(crate) fn problems<'a>(
-        &'a self,
-        frontend: &'a table::Frontend,
-    ) -> impl Iterator<Item = String> + 'a {
-        let own: Vec<String> = match self.frontends.get(&frontend.name) {
-            Some(Ok(tls)) => tls.problems().map(str::to_owned).collect(),
-            Some(Err(why)) => vec![why.clone()],
+    /// Why no TLS is spoken with the endpoints of this service, though the table asks for it.
+    pub(crate) fn why_not_with(&self, service: &str) -> Option<&str> {
+        let why = self.services.get(service)?.as_ref().err()?;
+        Some(why)
+    }
+
+    /// The problems with the TLS of this frontend and of its services.
+    pub(crate) fn problems(&self, frontend: &table::Frontend) -> Vec<Problem> {
+        let mut found = match self.frontends.get(&frontend.name) {
+            Some(Ok(tls)) => tls.problems().collect(),
+            Some(Err(problems)) => problems.clone(),
             None => Vec::new(),
         };
-        let services = frontend.services().filter_map(|name| {
-            let why = self.services.get(name)?.as_ref().err()?;
-            Some(format!("service {name}: {why}"))
-        });
-        own.into_iter().chain(services)
+        let is_reached = |name: &Name| self.why_not_with(name).is_none();
+        let others = (frontend.services().any(is_reached) || frontend.answers_itself())
+            .then_some("the other routes are served");
+        for name in frontend.services() {
+            let is_known = |known: &Problem| known.part == Part::Service(name.clone());
+            if let Some(why) = self.why_not_with(name)
+                && !found.iter().any(is_known)
+            {
+                let why = format!("service {name}: {why}; its endpoints are not connected to");
+                found.push(Problem::new(Part::Service(name.clone()), why, others));
+            }
+        }
+        found
     }
 }
 
-/// What stands between several problems of one frontend.
-pub(crate) const BETWEEN_PROBLEMS: &str = "; ";
+/// A problem with the TLS of a frontend.
+#[derive(Clone, Debug)]
+pub(crate) struct Problem {
+    pub(crate) part: Part,
+    /// A sentence.
+    pub(crate) why: String,
+    /// What the frontend serves all the same; `None`: nothing.
+    pub(crate) served: Option<&'static str>,
+}
+
+/// What of the TLS of a frontend has a problem.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// The certificate with this index.
+    Certificate(usize),
+    ClientAuth,
+    Settings,
+    /// TLS with the endpoints of this service.
+    Service(Name),
+}
+
+impl Problem {
+    fn new(part: Part, why: String, served: Option<&'static str>) -> Self {
+        Self { part, why, served }
+    }
+}
 
 /// Compiles configurations. Belongs to `apply`.
 #[derive(Debug)]

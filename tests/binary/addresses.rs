@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::peers::{connect, echo_server, fresh_address, fresh_admin_port, fresh_ip, ping};
+use crate::peers::{connect, echo_server, fresh_address, fresh_admin_port, fresh_ip, get, ping};
 use crate::process::{
     AS_NOBODY, BALLAST, Ended, Process, Signal, ack, command, folder, for_everybody, permitted,
     replace, table, to_its_end,
@@ -84,6 +84,60 @@ services:
     process.until("a second table", || process.err.times("table applied") == 2);
     assert_eq!(process.err.times("frontend web, bind"), 1);
     assert_eq!(process.err.times(": idle: "), 18);
+}
+
+#[test]
+fn a_service_whose_tls_lacks_a_file_is_down_and_the_rest_is_served() {
+    let (address, other) = (fresh_address(), fresh_address());
+    let text = format!(
+        "version: 1
+frontends:
+  - {{name: web, bind: [\"{address}\"], protocol: http, routes: [{{path: /a, service: a}}, {{path: /b, status: 204}}]}}
+  - {{name: all, bind: [\"{other}\"], protocol: http, default: {{service: a}}}}
+services:
+  - {{name: a, tls: {{ca: none.pem}}, endpoints: [{{address: \"{}\"}}]}}
+",
+        echo_server()
+    );
+    let folder = folder(&text);
+    let process = Process::run(folder.path(), &[]);
+    process.until_answers("/readyz", 200);
+    let why = "service a: none.pem: No such file or directory (os error 2); its endpoints are not connected to";
+    process.until_said(&format!(
+        "frontend web, bind {address}: serves in part: {why}; the other routes are served\n"
+    ));
+    process.until_said(&format!("frontend all, bind {other}: failed: {why}\n"));
+    assert_eq!(get(address, "/b").unwrap().0, 204);
+    assert!(get(address, "/a").unwrap().0 >= 502);
+    process.until("the failed connection, with its service", || {
+        let said = process.err.text();
+        let line = said
+            .lines()
+            .find(|line| line.contains("cannot connect to an endpoint"));
+        line.is_some_and(|line| line.contains("service=\"a\"") && line.contains("none.pem"))
+    });
+    let csv = get(process.admin(), "/;csv").unwrap().1;
+    let row = csv
+        .lines()
+        .find(|line| line.starts_with("a,BACKEND,"))
+        .unwrap();
+    assert!(row.contains(",DOWN,"), "{row}");
+}
+
+#[test]
+fn an_address_at_which_another_process_listens_too_is_said_once() {
+    let (address, alone) = (fresh_address(), fresh_address());
+    let echo = echo_server();
+    let one = folder(&table(&[(address, echo)]));
+    let two = folder(&table(&[(address, echo), (alone, echo)]));
+    let first = Process::run(one.path(), &[]);
+    first.until_answers("/readyz", 200);
+    let second = Process::run(two.path(), &[]);
+    second.until_said(&format!(
+        "bind {address}: another process listens there, too"
+    ));
+    assert!(!second.err.text().contains(&format!("bind {alone}")));
+    assert_eq!(second.err.times("another process listens there"), 1);
 }
 
 #[test]

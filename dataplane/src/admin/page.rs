@@ -130,7 +130,7 @@ fn beginning(listing: &Listing) -> Markup {
                     (_, true) => { "The table has no service." }
                     (Show::Wrong, false) => { "Nothing is wrong here." }
                     (Show::ByHand, false) => { "Nothing is changed by hand here." }
-                    (Show::All, false) => { "Nothing has such a name, address, node or label." }
+                    (Show::All, false) => { "Nothing has such a name, host, path, address, node or label." }
                 }
             }
         }

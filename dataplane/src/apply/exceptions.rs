@@ -38,8 +38,11 @@ pub(super) fn collect(plan: &Plan, tls: &tls::Configs, sockets: &Sockets) -> Vec
                     .for_each(|bind| add(*bind, ExceptionState::Idle, why.into()));
             }
             Listens::Yes => {
-                // The socket accepts also then: other names, or the last good certificate, may be served.
-                for why in tls.problems(frontend.spec()) {
+                for problem in tls.problems(frontend.spec()) {
+                    let why = match problem.served {
+                        Some(served) => format!("{IN_PART}{}; {served}", problem.why),
+                        None => problem.why,
+                    };
                     let binds = frontend.binds().iter();
                     binds.for_each(|bind| add(*bind, ExceptionState::Failed, why.clone()));
                 }
@@ -81,7 +84,11 @@ pub(super) fn log_new(before: &[Exception], now: &[Exception], sockets: &Sockets
             state,
             why,
         } = exception;
-        tracing::warn!("frontend {frontend}, bind {bind}: {state}: {why}");
+        if why.starts_with(IN_PART) {
+            tracing::warn!("frontend {frontend}, bind {bind}: {why}");
+        } else {
+            tracing::warn!("frontend {frontend}, bind {bind}: {state}: {why}");
+        }
     }
     if omitted > 0 {
         tracing::warn!("... and {omitted} more binds that do not listen; the ack names them all");
@@ -92,5 +99,7 @@ fn identity(exception: &Exception) -> (&str, Bind, &str) {
     (&exception.frontend, exception.bind, &exception.why)
 }
 
+/// How the reason begins where the bind accepts, and only a part of what stands behind it cannot be used.
+const IN_PART: &str = "serves in part: ";
 /// The most lines for one table. A cluster may have thousands of services without endpoints.
 const MAX_LINES: usize = 20;

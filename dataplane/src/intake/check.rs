@@ -39,9 +39,9 @@ pub struct Checked {
 pub enum Verdict {
     /// It is good.
     Good,
-    /// It, or a file that it names, is missing, may not be read, or is no file.
+    /// It cannot be read; or it would be served, but a file that it names cannot be read or used.
     Unreadable,
-    /// It has mistakes, or what is in a file that it names cannot be used.
+    /// It has mistakes, and would not be served.
     Refused,
 }
 
@@ -122,10 +122,8 @@ impl Findings {
     }
 
     fn verdict(&self) -> Verdict {
-        match (
-            self.own.is_empty() && self.contents.is_empty(),
-            self.files.is_empty(),
-        ) {
+        let files_are_good = self.files.is_empty() && self.contents.is_empty();
+        match (self.own.is_empty(), files_are_good) {
             (false, _) => Verdict::Refused,
             (true, false) => Verdict::Unreadable,
             (true, true) => Verdict::Good,
@@ -229,17 +227,28 @@ fn tls_faults(configs: &tls::Configs, table: &RoutingTable, known: &[Problem]) -
     let is_known = |why: &str| known.iter().any(|known| why.contains(&known.why));
     let mut found: Vec<Problem> = Vec::new();
     for (index, frontend) in table.frontends.iter().enumerate() {
-        for whys in configs.problems(frontend) {
-            for why in whys
-                .split(tls::BETWEEN_PROBLEMS)
-                .filter(|why| !is_known(why))
-            {
-                let at = format!("frontends[{index}].tls");
-                let remedy = match why.contains("no other file with the key") {
-                    true => "add key: FILE beside cert, or put the key in this file, too",
-                    false => "put a good file there",
-                };
-                found.push(Problem::new(at, why, remedy));
+        let problems = configs.problems(frontend).into_iter();
+        for tls::Problem { part, why, .. } in problems.filter(|one| !is_known(&one.why)) {
+            let at = match part {
+                tls::Part::Certificate(place) => {
+                    format!("frontends[{index}].tls.certificates[{place}]")
+                }
+                tls::Part::ClientAuth => format!("frontends[{index}].tls.client-auth"),
+                tls::Part::Settings => format!("frontends[{index}].tls"),
+                tls::Part::Service(name) => {
+                    let mut services = table.services.iter();
+                    let place = services.position(|service| service.name == name);
+                    format!("services[{}].tls", place.unwrap_or_default())
+                }
+            };
+            let remedy = match why.contains("no other file with the key") {
+                true => "add key: FILE beside cert, or put the key in this file, too",
+                false => "put a good file there",
+            };
+            let problem = Problem::new(at, why, remedy);
+            // Several frontends may have the service.
+            if !found.contains(&problem) {
+                found.push(problem);
             }
         }
     }

@@ -292,6 +292,8 @@ pub struct ServiceStats {
     pub spec: Arc<table::Service>,
     /// What its frontends speak.
     pub mode: Mode,
+    /// Why no TLS is spoken with its endpoints, though the table asks for it, so that none is connected to.
+    pub tls_problem: Option<Box<str>>,
     /// Clients that wait.
     pub queue: u32,
     /// The most that waited at once.
@@ -335,7 +337,8 @@ impl ServiceStats {
     /// Whether clients can be served; true for a service without endpoints.
     #[must_use]
     pub fn is_up(&self) -> bool {
-        self.usable + self.usable_backups > 0 || self.endpoints.is_empty()
+        let is_usable = self.usable + self.usable_backups > 0 && self.tls_problem.is_none();
+        is_usable || self.endpoints.is_empty()
     }
 
     /// Everything that went wrong here, by reason.

@@ -416,7 +416,14 @@ impl Attempts<'_> {
         let Some(failure) = socket_error::endpoint_failure(error) else {
             static LIMITER: LogLimiter = LogLimiter::new();
             if let Some(suppressed) = LIMITER.allow(self.now) {
-                tracing::warn!(endpoint = %endpoint.address(), %error, suppressed, "cannot dial");
+                let service = endpoint.service().name();
+                tracing::warn!(
+                    service,
+                    endpoint = %endpoint.address(),
+                    %error,
+                    suppressed,
+                    "cannot connect to an endpoint, for a reason of this side's"
+                );
             }
             return Failure::Unreachable;
         };

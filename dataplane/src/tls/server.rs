@@ -16,7 +16,7 @@ use sha2::{Digest, Sha256};
 use super::certificates::{Certificate, CertificateFiles, Certificates};
 use super::served::{ServedCertificate, names_of};
 use super::tickets::{Policy, TicketKeys};
-use super::{BETWEEN_PROBLEMS, pem};
+use super::{Part, Problem, pem};
 use crate::intake::NamedFiles;
 
 /// TLS of one frontend.
@@ -47,7 +47,7 @@ impl ServerTls {
         certificates: &mut Certificates,
         context: &Context<'_>,
         before: Option<&Arc<Self>>,
-    ) -> Result<Arc<Self>, String> {
+    ) -> Result<Arc<Self>, Vec<Problem>> {
         let certificates: Vec<Arc<Certificate>> = spec
             .certificates
             .iter()
@@ -75,13 +75,13 @@ impl ServerTls {
             .iter()
             .all(|certificate| certificate.key.is_none())
         {
-            let problems = certificates.iter().filter_map(|one| one.problem.clone());
-            return Err(problems.collect::<Vec<_>>().join(BETWEEN_PROBLEMS));
+            return Err(problems(&certificates, None).collect());
         }
-        let verifier = client_verifier(spec.client_auth.as_ref(), context)?;
+        let of_clients = |why| vec![Problem::new(Part::ClientAuth, why, None)];
+        let verifier = client_verifier(spec.client_auth.as_ref(), context).map_err(of_clients)?;
         let config = ServerConfig::builder_with_provider(Arc::clone(context.provider))
             .with_protocol_versions(versions(spec.min_version))
-            .map_err(|error| error.to_string())?;
+            .map_err(|error| vec![Problem::new(Part::Settings, error.to_string(), None)])?;
         let chooser = Arc::new(Chooser::new(spec, &certificates));
         let resolver: Arc<dyn ResolvesServerCert> = Arc::<Chooser>::clone(&chooser);
         let mut config = config
@@ -115,12 +115,29 @@ impl ServerTls {
         &self.served
     }
 
-    /// The problems with its certificates.
-    pub(super) fn problems(&self) -> impl Iterator<Item = &str> {
-        self.certificates
-            .iter()
-            .filter_map(|certificate| certificate.problem.as_deref())
+    /// The problems with its certificates, of which some can be used.
+    pub(super) fn problems(&self) -> impl Iterator<Item = Problem> {
+        let others = "handshakes for its names are refused, and the other certificates are served";
+        problems(&self.certificates, Some(others))
     }
+}
+
+/// The problems with these certificates. `others` says what is served beside one that cannot be used.
+fn problems(
+    certificates: &[Arc<Certificate>],
+    others: Option<&'static str>,
+) -> impl Iterator<Item = Problem> {
+    certificates
+        .iter()
+        .enumerate()
+        .filter_map(move |(index, certificate)| {
+            let why = certificate.problem.clone()?;
+            let served = match certificate.key {
+                Some(_) => Some("everything is served"),
+                None => others,
+            };
+            Some(Problem::new(Part::Certificate(index), why, served))
+        })
 }
 
 fn served(spec: &FrontendTls, certificates: &[Arc<Certificate>]) -> Arc<[ServedCertificate]> {

@@ -118,6 +118,13 @@ impl Frontend {
             .chain(backends)
             .chain(self.all_routes().flat_map(Route::services))
     }
+
+    /// Whether some requests need no service: a route redirects them, or answers with a status.
+    #[must_use]
+    pub fn answers_itself(&self) -> bool {
+        self.all_routes()
+            .any(|route| route.services().next().is_none())
+    }
 }
 
 /// What an idle timeout is, by protocol where it is absent; `None`: it is off.

@@ -315,6 +315,7 @@ impl Listing {
         };
         let is_down = |one: &EndpointStats| one.status.kind == StatusKind::Down;
         let is_any_down = service.endpoints.iter().any(is_down);
+        let has_answered = service.counts.responses.iter().any(|count| *count > 0);
         let cells = cells! {
             "name" {
                 a name=(name) {}
@@ -331,7 +332,8 @@ impl Listing {
                 @if is_any_down { em class="warn" { (usable) } } @else { (usable) }
                 @if service.queue > 0 { " · " em class="warn" { (count(service.queue)) " wait" } }
                 " · " (spec.algorithm) " · " (service.mode.word()) " · for " (Lasted(service.changed.into()))
-                @if service.mode == Mode::Http { " · answers after " (count(service.means.response)) " ms" }
+                @if service.mode == Mode::Http && has_answered { " · answers after " (count(service.means.response)) " ms" }
+                @if let Some(why) = &service.tls_problem { " · " em class="warn" { "TLS: " (why) } }
             }
             "g" { (self.graph(Of::Service(name), Shown::Sessions)) }
             "n" { b { (count(service.session_rate.now)) } "/s" }

@@ -232,6 +232,7 @@ impl ObservedService {
             iid: self.iid,
             spec: Arc::clone(service.spec()),
             mode: self.used.mode,
+            tls_problem: None,
             queue: small(state.queue().len()),
             queue_peak: small(state.queue().peak()),
             current: state.current(),

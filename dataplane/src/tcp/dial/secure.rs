@@ -35,7 +35,13 @@ impl Reach {
         let address = self.endpoint.address().ip();
         let session = tls.and_then(|tls| Session::client(tls, address, &worker.tls));
         let (Some(tls), Some(mut session)) = (tls, session.map(Box::new)) else {
-            return Err(io::Error::other("what TLS to this service needs is missing").into());
+            let name = self.service.state().name();
+            let why = self
+                .plan
+                .tls
+                .why_not_with(name)
+                .unwrap_or("TLS cannot begin");
+            return Err(io::Error::other(why.to_owned()).into());
         };
         // A PROXY header is sent in the clear. It is small, and the socket is empty.
         stream.write_all(&self.preface).await?;
