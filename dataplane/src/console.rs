@@ -11,7 +11,6 @@ use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 
 use crate::stats::Chunks;
@@ -25,6 +24,7 @@ mod help;
 mod info;
 mod level;
 mod line;
+mod places;
 mod servers;
 mod sessions;
 mod socket_file;
@@ -32,6 +32,7 @@ mod socket_file;
 use command::{Command, Prompt};
 pub(crate) use help::json_form;
 pub use level::Level;
+use places::{Place, Places};
 pub(crate) use sessions::age;
 pub use socket_file::Access;
 pub(crate) use socket_file::SocketFile;
@@ -42,19 +43,19 @@ pub(crate) async fn serve(listener: StdUnixListener, level: Level, shared: Arc<S
         Ok(listener) => listener,
         Err(error) => return tracing::error!(%error, "cannot answer at the runtime socket"),
     };
-    let slots = Arc::new(Semaphore::new(MOST_CONVERSATIONS));
+    let places = Places::new(MOST_CONVERSATIONS);
     loop {
-        // Connections beyond the limit wait in the backlog.
-        let Ok(slot) = Arc::clone(&slots).acquire_owned().await else {
-            return;
-        };
         match listener.accept().await {
             Ok((stream, _)) => {
+                // Further connections wait in the backlog.
+                let Some(place) = places.take().await else {
+                    return;
+                };
                 let shared = Arc::clone(&shared);
                 tokio::task::spawn_local(async move {
+                    let conversation = Conversation::begin(stream, level);
                     // A client that has gone or does not read in time is not waited for.
-                    Conversation::begin(stream, level).go_on(&shared).await.ok();
-                    drop(slot);
+                    conversation.go_on(&shared, &place).await.ok();
                 });
             }
             Err(_) => sleep(EXHAUSTED_PAUSE).await,
@@ -118,14 +119,17 @@ impl Conversation {
         }
     }
 
-    async fn go_on(mut self, shared: &Shared) -> io::Result<()> {
+    async fn go_on(mut self, shared: &Shared, place: &Place) -> io::Result<()> {
         let unread = loop {
             let patience = if self.goes_on {
                 BETWEEN_LINES
             } else {
                 FIRST_LINE
             };
-            let line = match timeout(patience, self.read_line()).await?? {
+            let Some(read) = place.wait(patience, self.read_line()).await else {
+                return Ok(());
+            };
+            let line = match read? {
                 Read::Line(line) => line,
                 Read::TooLong => {
                     self.tell(Err(TOO_LONG.into())).await?;
@@ -198,6 +202,8 @@ impl Conversation {
             return Ok(Read::End);
         }
         if !is_whole && read as u64 == LONGEST_LINE {
+            // The client asked for a report, though the line is not executed.
+            self.reports |= line.starts_with(b"report;");
             return Ok(Read::TooLong);
         }
         Ok(Read::Line(

@@ -436,7 +436,7 @@ const STATE_USAGE: &str =
     "'set server <b>/<s> state' expects 'ready', 'drain', 'maint' or 'default'.";
 const ADDRESS_USAGE: &str =
     "'set server <b>/<s> addr' expects an IP, IP:PORT, IP port PORT, or 'default'.";
-const SET_USAGE: &str = "'set server <b>/<s>' expects 'addr', 'check-port', 'health', 'state' or 'weight' and a value; all else is the table's to say.";
+const SET_USAGE: &str = "'set server <b>/<s>' expects 'addr', 'check-port', 'health', 'state' or 'weight' and a value; everything else is set in the table.";
 const STAT_USAGE: &str = "'show stat' expects '<iid>|<proxy> <type> <sid>', 'typed', 'json', 'desc', 'up' and 'no-maint'.";
 /// Characters of an unknown command that the error message repeats.
 const LONGEST_ECHO: usize = 60;

@@ -18,6 +18,19 @@ pub(crate) fn json_form(line: &str) -> Option<String> {
     {
         return Some(line.to_owned());
     }
+    let usages = HELP.lines().filter_map(|line| line.split_once(" : "));
+    let mut usages = usages.map(|(usage, _)| usage.trim());
+    // The server says what it does not know.
+    let begin = words.get(..2).unwrap_or(&words);
+    let begins = |usage: &str| {
+        begin
+            .iter()
+            .map(|word| &**word)
+            .eq(usage.split_whitespace().take(begin.len()))
+    };
+    if !usages.clone().any(begins) {
+        return Some(line.to_owned());
+    }
     let has_json = |usage: &str| {
         let (name, options) = usage.split_once(" [").unwrap_or((usage, ""));
         let mut name = name.split_whitespace();
@@ -28,8 +41,6 @@ pub(crate) fn json_form(line: &str) -> Option<String> {
                 .all(|(word, name)| word == name)
             && name.next().is_none()
     };
-    let usages = HELP.lines().filter_map(|line| line.split_once(" : "));
-    let mut usages = usages.map(|(usage, _)| usage.trim());
     usages
         .any(has_json)
         .then(|| format!("{} json", line.trim()))
@@ -55,7 +66,7 @@ pub(super) const HELP: &str = "  \
   show overrides                             : what was changed by hand
   show snapshot                              : everything, as JSON
   get weight <b>/<s>                         : an endpoint's weight, and what the table says of it
-  set server <b>/<s> state ready|drain|maint|default : the table's word is 'default'
+  set server <b>/<s> state ready|drain|maint|default : 'default' is what the table says
   set server <b>/<s> weight <n>[%]|default   : from 0 to 256, or percents of what the table says
   set server <b>/<s> addr <ip>[:<port>]|default : its connections stay at the old address
   set server <b>/<s> check-port <port>|default : 0 is the server's own
@@ -102,6 +113,9 @@ mod tests {
             ("show version", None),
             ("show backend", None),
             ("disable server a/b", None),
+            ("quit", None),
+            ("foo", Some("foo")),
+            ("show foo", Some("show foo")),
             ("show stat; show info", None),
             ("", None),
         ] {

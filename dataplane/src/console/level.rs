@@ -5,9 +5,9 @@ use super::command::{Command, Show};
 /// The rights of a runtime socket's clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
 pub enum Level {
-    /// Looks at what says nothing of single clients, and changes nothing
+    /// May see everything but single clients (show sess, show errors), and change nothing
     User,
-    /// Looks at everything, forgets maxima and affinity, and changes nothing else
+    /// May see everything, clear maxima and the affinity of clients, and change nothing else
     Operator,
     /// Does everything
     #[value(skip)]
