@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::admin::{CommandLine, Wanted};
 use crate::clock::unix_seconds;
-use crate::intake::{Found, Intake, Text, Which};
+use crate::intake::{FirstTable, Found, Intake, Text, Which};
 use crate::listen;
 use crate::live::Serving;
 use crate::override_request::{OverrideError, OverrideRequest};
@@ -45,6 +45,8 @@ use sockets::Sockets;
 #[derive(Debug)]
 pub(crate) struct ApplyConfig {
     pub(crate) table: PathBuf,
+    /// The table that was read before the start.
+    pub(crate) first: Option<FirstTable>,
     pub(crate) ack: Option<PathBuf>,
     pub(crate) instance: String,
     pub(crate) rng: Rng,
@@ -76,6 +78,7 @@ pub(crate) struct End {
 pub(crate) struct Apply {
     shared: Arc<Shared>,
     intake: Intake,
+    first: Option<FirstTable>,
     sockets: Sockets,
     ack: AckFile,
     retired: Vec<Arc<Serving>>,
@@ -99,6 +102,7 @@ impl Apply {
     pub(crate) fn new(shared: Arc<Shared>, config: ApplyConfig) -> Self {
         Self {
             intake: Intake::new(config.table),
+            first: config.first,
             sockets: Sockets::new(Arc::clone(&shared)),
             ack: AckFile::new(config.instance, config.ack),
             shared,
@@ -198,15 +202,21 @@ impl Apply {
             Ok(Found::Nothing) => return self.incomplete_until.map(|until| until - began),
             Err(why) => {
                 if forced || self.no_table.as_ref() != Some(&why) {
-                    tracing::warn!("no table: {why}");
+                    let still = match self.ack.has_served() {
+                        true => "; the table that was read last is still served",
+                        false => "",
+                    };
+                    tracing::warn!("no table: {why}{still}");
                     self.no_table = Some(why);
                 }
                 return None;
             }
         };
         self.no_table = None;
-        let parsed = panics::catch(|| table::parse(&text.bytes, text.format))
-            .unwrap_or_else(|| Err(internal_error(None)));
+        let first = self.first.take();
+        let known = first.and_then(|first| first.of(&text.bytes, text.format));
+        let parse = || known.map_or_else(|| table::parse(&text.bytes, text.format), Ok);
+        let parsed = panics::catch(parse).unwrap_or_else(|| Err(internal_error(None)));
         let is_incomplete = parsed.as_ref().is_err_and(Problems::not_whole);
         self.incomplete_until =
             (is_incomplete && !is_second_read && !forced).then(|| began + INCOMPLETE_DELAY);

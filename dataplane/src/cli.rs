@@ -8,7 +8,8 @@ use ballast::config::{Admin, DRAIN_TIMEOUT, Level, MAX_CHECKS};
 use ballast::log;
 use ballast::show::What;
 use ballast_core::table::parse_duration;
-use clap::{Args, Parser, Subcommand};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Args, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 
 use crate::wait::{self, Wait};
@@ -22,6 +23,58 @@ use crate::wait::{self, Wait};
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
+}
+
+impl Cli {
+    /// The arguments of this process.
+    pub(crate) fn read() -> Result<Self, clap::Error> {
+        let cli = Self::try_parse()?;
+        let wrong = match &cli.command {
+            Command::Check(check) => none_and_others("--admin", &check.admin),
+            Command::Run(run) => none_and_others("--admin", &run.admin)
+                .or_else(|| none_and_others("--healthz", &run.healthz))
+                .or_else(|| one_path_twice(run)),
+            _ => None,
+        };
+        match wrong {
+            None => Ok(cli),
+            Some(wrong) => Err(Self::command().error(ErrorKind::ValueValidation, wrong)),
+        }
+    }
+}
+
+fn none_and_others(flag: &str, args: &[AdminArg]) -> Option<String> {
+    let has_none = args.iter().any(|arg| matches!(arg, AdminArg::Nowhere));
+    (has_none && args.len() > 1).then(|| {
+        format!("{flag}: `none` stands beside an address; give `none` alone, or the addresses without it")
+    })
+}
+
+fn one_path_twice(run: &Run) -> Option<String> {
+    let path = run.socket.as_ref()?;
+    (run.monitor_socket.as_ref() == Some(path)).then(|| {
+        format!(
+            "--monitor-socket {0}: is the path of --socket, too; choose another one",
+            path.display()
+        )
+    })
+}
+
+/// The variable that a wrong value comes from. `None`: it comes from the command line.
+pub(crate) fn variable(error: &clap::Error) -> Option<String> {
+    let Some(ContextValue::String(arg)) = error.get(ContextKind::InvalidArg) else {
+        return None;
+    };
+    let flag = arg.split([' ', '=', '[']).next()?;
+    let name = flag.strip_prefix("--")?.to_uppercase().replace('-', "_");
+    let name = format!("BALLAST_{name}");
+    let mut args = std::env::args_os();
+    let is_there = args.any(|arg| {
+        let arg = arg.to_string_lossy();
+        arg.strip_prefix(flag)
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with('='))
+    });
+    (!is_there && std::env::var_os(&name).is_some()).then_some(name)
 }
 
 #[derive(Debug, Subcommand)]
@@ -42,7 +95,7 @@ pub(crate) enum Command {
         /// The configuration, such as /etc/haproxy/haproxy.cfg; a folder stands for its files *.cfg
         #[arg(required_unless_present = "file", value_name = "FILE")]
         files: Vec<PathBuf>,
-        /// A file or folder of it, before those without -f, as for haproxy (repeatable)
+        /// The same as FILE, as haproxy takes it (repeatable); files with -f are read before those without
         #[arg(short, long, value_name = "FILE")]
         file: Vec<PathBuf>,
         /// Where to write the table; pages of errorfile go beside it [default: standard output]
@@ -110,7 +163,7 @@ pub(crate) struct Show {
     #[arg(short, long, value_name = "F", value_enum, default_value_t)]
     pub(crate) output: Output,
     /// The admin address to ask [default: 127.0.0.1:1936]
-    #[arg(long, value_name = "ADDR", conflicts_with = "socket")]
+    #[arg(long, value_name = "ADDR", conflicts_with = "socket", value_parser = address)]
     pub(crate) admin: Option<SocketAddr>,
     /// The runtime socket to ask instead
     #[arg(long, env = "BALLAST_SOCKET", value_name = "PATH")]
@@ -168,10 +221,10 @@ pub(crate) struct Run {
     #[arg(long, env = "BALLAST_SOCKET", value_name = "PATH")]
     pub(crate) socket: Option<PathBuf>,
     /// The mode of the file of --socket, in octal digits, such as 660
-    #[arg(long, hide_short_help = true, env = "BALLAST_SOCKET_MODE", value_name = "MODE", default_value = "600", value_parser = mode)]
+    #[arg(long, hide_short_help = true, env = "BALLAST_SOCKET_MODE", value_name = "MODE", default_value = "600", requires = "socket", value_parser = mode)]
     pub(crate) socket_mode: u32,
     /// The group of the file of --socket: a name or a number [default: that of the process]
-    #[arg(long, hide_short_help = true, env = "BALLAST_SOCKET_GROUP", value_name = "GROUP", value_parser = group)]
+    #[arg(long, hide_short_help = true, env = "BALLAST_SOCKET_GROUP", value_name = "GROUP", requires = "socket", value_parser = group)]
     pub(crate) socket_group: Option<u32>,
     /// A second runtime socket, for monitoring: commands of --monitor-level only; the file has mode 660
     #[arg(
@@ -188,11 +241,12 @@ pub(crate) struct Run {
         env = "BALLAST_MONITOR_LEVEL",
         value_name = "LEVEL",
         value_enum,
-        default_value = "user"
+        default_value = "user",
+        requires = "monitor_socket"
     )]
     pub(crate) monitor_level: Level,
     /// The group of the file of --monitor-socket: a name or a number [default: that of the process]
-    #[arg(long, hide_short_help = true, env = "BALLAST_MONITOR_GROUP", value_name = "GROUP", value_parser = group)]
+    #[arg(long, hide_short_help = true, env = "BALLAST_MONITOR_GROUP", value_name = "GROUP", requires = "monitor_socket", value_parser = group)]
     pub(crate) monitor_group: Option<u32>,
     /// Connections at once [default: what descriptors and memory allow; the log says how]
     #[arg(long, hide_short_help = true, env = "BALLAST_MAX_CONNECTIONS", value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
@@ -200,10 +254,10 @@ pub(crate) struct Run {
     /// Active checks a second; above it their intervals stretch, with a warning
     #[arg(long, hide_short_help = true, env = "BALLAST_MAX_CHECKS", value_name = "N", default_value_t = MAX_CHECKS, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) max_checks: u32,
-    /// After SIGTERM: /readyz fails, and accepting goes on for so long
+    /// After SIGTERM: the time for which clients are still accepted, while /readyz fails
     #[arg(long, hide_short_help = true, env = "BALLAST_SHUTDOWN_DELAY", value_name = "D", default_value = "0s", value_parser = duration)]
     pub(crate) shutdown_delay: Duration,
-    /// Then: connections may take so long to finish before they are cut; a bare number is seconds
+    /// After SIGTERM and --shutdown-delay: the time for connections to finish before they are cut; a bare number is seconds
     #[arg(long, env = "BALLAST_DRAIN_TIMEOUT", value_name = "D", default_value = DRAIN, value_parser = duration)]
     pub(crate) drain_timeout: Duration,
     /// Where another ballast has the admin port, the table or the socket: wait until it is told to end, and take over from it
@@ -219,7 +273,7 @@ pub(crate) struct Run {
         default_value_t
     )]
     pub(crate) log_format: log::Format,
-    /// Which lines there are on stderr: these, and all that matter more
+    /// The least severe lines that are written to stderr
     #[arg(
         long,
         env = "BALLAST_LOG_LEVEL",
@@ -254,7 +308,13 @@ fn admin_arg(word: &str) -> Result<AdminArg, String> {
     Ok(AdminArg::At(vec![address]))
 }
 
-/// The addresses of all these arguments. `none` beside an address has no effect.
+/// The value of `--admin` of `show`.
+fn address(word: &str) -> Result<SocketAddr, String> {
+    word.parse()
+        .map_err(|_| "is no address; expected IP:PORT or [IP6]:PORT, such as 127.0.0.1:1936".into())
+}
+
+/// The addresses of all these arguments.
 pub(crate) fn admin(args: &[AdminArg]) -> Admin {
     if args.is_empty() {
         return Admin::FromTable;
@@ -269,7 +329,7 @@ pub(crate) fn admin(args: &[AdminArg]) -> Admin {
 /// The mode of a file, in octal digits.
 fn mode(digits: &str) -> Result<u32, String> {
     let mode = u32::from_str_radix(digits, 8).ok();
-    mode.filter(|mode| *mode <= 0o777)
+    mode.filter(|mode| *mode <= 0o777 && digits.len() == 3)
         .ok_or_else(|| "is no mode; expected three octal digits, such as 660".into())
 }
 
@@ -305,8 +365,8 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
 }
 
 const CHECK_HELP: &str = "\
-Exit codes: 0 every table is good; 64 one is refused, or wrong usage; 66 one, or a file that it
-names, is missing or cannot be read, and nothing else is wrong.";
+Exit codes: 0 every table is good; 64 one is refused, or wrong usage; 66 one cannot be read, or a
+file that it names cannot be used, and no table is refused; 1 the result cannot be written.";
 const RUN_SHORT_HELP: &str = "\
 `ballast run --help` has every flag, the signals and the exit codes.";
 const COMPLETIONS_HELP: &str = "\
@@ -315,20 +375,21 @@ const MAN_HELP: &str = "\
 Exit codes: 0 they are written; 1 they cannot be; 64 wrong usage.";
 const RUN_HELP: &str = "\
 Signals: SIGHUP reads the table again. SIGTERM and SIGINT end in order, a second one ends at once;
-one within 100 ms of the first is the same one, passed on twice. SIGUSR1 ends in order without a
-drain timeout; SIGTERM after it begins that. SIGUSR2 is ignored, with a line in the log.
+a second one within 100 ms of the first is ignored, because some programs send each signal twice.
+SIGUSR1 ends in order without a drain timeout; a SIGTERM after it starts the drain timeout. SIGUSR2
+is ignored, with a line in the log.
 Exit codes: 0 an ordered end, also one that had to cut connections; 1 a fault, or a second signal;
 64 wrong usage, or a table that is missing or refused.";
 const IMPORT_HELP: &str = "\
-Each line that the table does not say is named with its number and the reason. Names of hosts are
+Each line that could not be translated is listed with its number and the reason. Names of hosts are
 resolved now.
-Exit codes: 0 the table says everything; 2 it does not say some lines, which are named; 1 it cannot
+Exit codes: 0 every line was translated; 2 some lines were not, and are listed; 1 the table cannot
 be written; 64 wrong usage, or a configuration that cannot be read.";
 const ASK_HELP: &str = "\
-Exit codes: 0 it was answered; 1 nobody answers; 64 wrong usage.";
+Exit codes: 0 it was answered; 1 nobody answers, or the answer cannot be written; 64 wrong usage.";
 const CTL_HELP: &str = "\
-Exit codes: 0 each command was executed; 1 an answer is an error, such as No such server.;
-2 nobody answers; 64 wrong usage.";
+Exit codes: 0 each command was executed; 1 an answer is an error, such as No such server., or cannot
+be written; 2 nobody answers; 64 wrong usage.";
 /// The groups of this host.
 const GROUPS: &str = "/etc/group";
 const ADMIN_FORM: &str = "IP:PORT, [IP6]:PORT, *:PORT or none";

@@ -21,8 +21,7 @@ mod check;
 mod named;
 mod watch;
 
-pub(crate) use check::table_at;
-pub use check::{Checked, Verdict, check};
+pub use check::{Checked, FirstTable, Verdict, check};
 pub(crate) use named::NamedFiles;
 use watch::{Origin, Watch};
 
@@ -224,6 +223,7 @@ impl Intake {
 /// Reads the table at `path` once.
 fn read_once(path: &Path) -> Result<(Vec<u8>, Format), String> {
     let (path, format) = locate(path)?;
+    is_file(&path)?;
     let bytes = File::open(&path).and_then(read);
     let bytes = bytes.map_err(|error| cannot_be_read(&path, &error))?;
     Ok((bytes, format))
@@ -231,7 +231,7 @@ fn read_once(path: &Path) -> Result<(Vec<u8>, Format), String> {
 
 /// Refuses paths that cannot be read repeatedly: a pipe would deliver nothing more and block its reader. A missing file is not
 /// an error here.
-pub(crate) fn is_file(path: &Path) -> Result<(), String> {
+fn is_file(path: &Path) -> Result<(), String> {
     let kind = fs::metadata(path).ok().map(|entry| entry.file_type());
     match kind.and_then(named::other_kind) {
         None => Ok(()),

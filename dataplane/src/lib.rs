@@ -67,9 +67,9 @@ mod worker;
 
 pub use config::Config;
 pub use instance_lock::LockName;
-pub use intake::{Checked, Verdict, check};
+pub use intake::{Checked, FirstTable, Verdict, check};
 pub use override_request::OverrideError;
-pub use runtime::{Running, start};
+pub use runtime::{Running, start, start_on};
 pub use start_error::StartError;
 pub use succession::{Holder, Predecessor};
 pub use worker::{Load, Shared};

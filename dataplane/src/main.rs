@@ -1,24 +1,27 @@
 //! The program `ballast`: arguments and exit codes.
 
-use std::io::{self, BufRead, IsTerminal, Write};
+use std::io::{self, BufRead, IsTerminal};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use ballast::config::Access;
 use ballast::show::{self, Outcome, Paint, Server, Unanswered};
-use ballast::{Checked, Config, Running, StartError, Verdict, demo, log};
+use ballast::{Checked, Config, FirstTable, Running, StartError, Verdict, demo, log};
 use ballast_core::table::schema;
 use ballast_import::{ImportError, import};
-use clap::{CommandFactory, Parser};
+use clap::CommandFactory;
 use tikv_jemallocator::Jemalloc;
 
 mod cli;
+mod man;
+mod out;
 mod service_manager;
 mod signals;
 mod wait;
 
 use cli::{Cli, Command, Ctl, Output, Run, Show};
+use out::{ended, print, say};
 use signals::Signals;
 use wait::{Begun, Wait};
 
@@ -27,22 +30,13 @@ use wait::{Begun, Wait};
 static ALLOCATOR: Jemalloc = Jemalloc;
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let cli = match Cli::read() {
         Ok(cli) => cli,
-        Err(error) => {
-            // Help and version are not errors.
-            let code = if error.use_stderr() { USAGE } else { 0 };
-            error.print().ok();
-            return ExitCode::from(code);
-        }
+        Err(error) => return not_begun(&error),
     };
     match cli.command {
         Command::Check(tables) => check(&tables),
-        Command::Schema => {
-            // A reader that ends early, such as `head`, has read enough.
-            io::stdout().write_all(schema().as_bytes()).ok();
-            ExitCode::SUCCESS
-        }
+        Command::Schema => ended(print(schema().as_bytes()), 0),
         Command::Import {
             files,
             mut file,
@@ -51,42 +45,61 @@ fn main() -> ExitCode {
             file.extend(files);
             import_command(&file, output.as_deref())
         }
-        Command::Demo => serve((log::Format::Text, log::Level::Info), None, demo::begin),
+        Command::Demo => {
+            let log = (log::Format::Text, log::Level::Info);
+            serve(log, None, || Ok(()), |()| demo::begin())
+        }
         Command::Show(show) => show_command(&show),
         Command::Ctl(ctl) => send_commands(&ctl),
         Command::Version => {
             let line = format!("ballast {}\n", env!("CARGO_PKG_VERSION"));
-            io::stdout().write_all(line.as_bytes()).ok();
-            ExitCode::SUCCESS
+            ended(print(line.as_bytes()), 0)
         }
         Command::Completions { shell } => {
-            // A reader that ends early has read enough, and the generator would panic.
+            // The generator would panic where it cannot write.
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "ballast", &mut script);
-            io::stdout().write_all(&script).ok();
-            ExitCode::SUCCESS
+            ended(print(&script), 0)
         }
-        Command::Man { folder } => match clap_mangen::generate_to(Cli::command(), &folder) {
+        Command::Man { folder } => match man::write(&folder) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
-                let line = format!(
-                    "ballast: {}: the manual pages cannot be written: {error}; name a folder that is there\n",
+                say(&format!(
+                    "ballast: {}: the manual pages cannot be written: {error}; name a folder that is there",
                     folder.display()
-                );
-                io::stderr().write_all(line.as_bytes()).ok();
+                ));
                 ExitCode::from(FAULT)
             }
         },
         Command::Run(run) => {
-            let begin = || Ok((ballast::start(config(&run)?)?, ()));
-            serve((run.log_format, run.log_level), run.wait, begin)
+            let table = run.table.clone();
+            let read = move || {
+                is_readable_again(&table)?;
+                FirstTable::read(&table)
+            };
+            let begin = |first| Ok((ballast::start_on(config(&run), first)?, ()));
+            serve((run.log_format, run.log_level), run.wait, read, begin)
         }
     }
+}
+
+/// Prints help, the version, or what is wrong with the arguments.
+fn not_begun(error: &clap::Error) -> ExitCode {
+    let printed = error.print();
+    if error.use_stderr() {
+        if let Some(variable) = cli::variable(error) {
+            say(&format!("The value is that of the variable {variable}."));
+        }
+        return ExitCode::from(USAGE);
+    }
+    // Help and version are no errors.
+    ended(printed.and_then(|()| print(b"")), 0)
 }
 
 /// Says of each table what is wrong with it. The worst one decides about the exit code.
 fn check(check: &cli::Check) -> ExitCode {
     let admin = cli::admin(&check.admin);
+    let mut printed = Ok(());
     let verdicts = check.paths.iter().map(|path| {
         let Checked {
             verdict,
@@ -95,24 +108,24 @@ fn check(check: &cli::Check) -> ExitCode {
             warnings,
         } = ballast::check(path, &admin);
         if verdict == Verdict::Good {
-            io::stdout()
-                .write_all(format!("{summary}\n").as_bytes())
-                .ok();
+            let line = format!("{summary}\n");
+            if printed.is_ok() {
+                printed = print(line.as_bytes());
+            }
         } else {
-            let lines = [&[summary], &*problems].concat().join("\n");
-            io::stderr().write_all(format!("{lines}\n").as_bytes()).ok();
+            say(&[&[summary], &*problems].concat().join("\n"));
         }
         for warning in warnings {
-            let line = format!("warning: {warning}\n");
-            io::stderr().write_all(line.as_bytes()).ok();
+            say(&format!("warning: {warning}"));
         }
         verdict
     });
-    match verdicts.max() {
-        None | Some(Verdict::Good) => ExitCode::SUCCESS,
-        Some(Verdict::Unreadable) => ExitCode::from(UNREADABLE),
-        Some(Verdict::Refused) => ExitCode::from(USAGE),
-    }
+    let code = match verdicts.max() {
+        None | Some(Verdict::Good) => 0,
+        Some(Verdict::Unreadable) => UNREADABLE,
+        Some(Verdict::Refused) => USAGE,
+    };
+    ended(printed, code)
 }
 
 /// The table goes to its file or to standard output, and what is to be said of it to standard error.
@@ -120,26 +133,29 @@ fn import_command(files: &[PathBuf], output: Option<&Path>) -> ExitCode {
     let imported = match import(files, output) {
         Ok(imported) => imported,
         Err(error) => {
-            let line = format!("ballast: {error}\n");
-            io::stderr().write_all(line.as_bytes()).ok();
+            say(&format!("ballast: {error}"));
             return ExitCode::from(match error {
                 ImportError::Source { .. } => USAGE,
                 ImportError::Output { .. } => FAULT,
             });
         }
     };
-    if output.is_none() {
-        io::stdout().write_all(imported.table.as_bytes()).ok();
-    }
+    let printed = match output {
+        None => print(imported.table.as_bytes()),
+        Some(_) => Ok(()),
+    };
     let folder = output
         .and_then(Path::parent)
         .unwrap_or_else(|| Path::new(""));
     let words = imported.in_words(folder);
-    io::stderr().write_all(words.as_bytes()).ok();
-    ExitCode::from(match imported.report.count(ballast_import::Kind::LeftOut) {
+    if !words.is_empty() {
+        say(words.trim_end_matches('\n'));
+    }
+    let code = match imported.report.count(ballast_import::Kind::LeftOut) {
         0 => 0,
         _ => LEFT_OUT,
-    })
+    };
+    ended(printed, code)
 }
 
 fn show_command(show: &Show) -> ExitCode {
@@ -158,17 +174,13 @@ fn show_command(show: &Show) -> ExitCode {
         Output::Text => show::for_people(show.what, &place, paint),
         Output::Json => show::for_programs(show.what, &place),
     };
-    let output = output.map(|text| {
-        // A reader that ends early has read enough.
-        io::stdout().write_all(text.as_bytes()).ok();
-    });
     match output {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(text) => ended(print(text.as_bytes()), 0),
         Err(error) => unanswered(&error, FAULT),
     }
 }
 
-/// Sends one command, or each line of standard input.
+/// Sends each line of the arguments or, without any, of standard input.
 fn send_commands(ctl: &Ctl) -> ExitCode {
     let mut out = io::stdout().lock();
     let mut send = |line: String| {
@@ -179,21 +191,26 @@ fn send_commands(ctl: &Ctl) -> ExitCode {
         };
         show::pass(&ctl.socket, &line, &mut out)
     };
-    let outcome = if ctl.command.is_empty() {
+    let arguments = ctl.command.join(" ");
+    let is_said = |line: &String| !line.trim().is_empty();
+    let mut commands: Box<dyn Iterator<Item = String>> = if ctl.command.is_empty() {
         let lines = io::stdin().lock().lines().map_while(Result::ok);
-        let mut commands = lines.filter(|line| !line.trim().is_empty());
-        // Commands after one that failed are sent, too.
-        commands.try_fold(Outcome::Done, |before, line| {
-            let outcome = send(line)?;
-            Ok(if before == Outcome::Failed {
-                before
-            } else {
-                outcome
-            })
-        })
+        Box::new(lines.filter(is_said))
+    } else if arguments.trim().contains('\n') {
+        Box::new(arguments.lines().map(str::to_owned).filter(is_said))
     } else {
-        send(ctl.command.join(" "))
+        // An empty one is answered with help.
+        Box::new(std::iter::once(arguments.trim().to_owned()))
     };
+    // Commands after one that failed are sent, too.
+    let outcome = commands.try_fold(Outcome::Done, |before, line| {
+        let outcome = send(line)?;
+        Ok(if before == Outcome::Failed {
+            before
+        } else {
+            outcome
+        })
+    });
     match outcome {
         Ok(Outcome::Done) => ExitCode::SUCCESS,
         Ok(Outcome::Failed) => ExitCode::from(REFUSED),
@@ -203,25 +220,26 @@ fn send_commands(ctl: &Ctl) -> ExitCode {
 
 /// Says why there is no answer. Ends with `nobody` where nobody gave one.
 fn unanswered(error: &Unanswered, nobody: u8) -> ExitCode {
-    let line = format!("ballast: {error}\n");
-    io::stderr().write_all(line.as_bytes()).ok();
+    say(&format!("ballast: {error}"));
     ExitCode::from(match error {
         Unanswered::At(..) => nobody,
+        Unanswered::Unwritten(_) => FAULT,
         Unanswered::NeedsSocket | Unanswered::NoJson(_) => USAGE,
     })
 }
 
-fn config(run: &Run) -> Result<Config, StartError> {
-    if let Ok(entry) = run.table.metadata()
-        && !entry.is_file()
-        && !entry.is_dir()
-    {
-        return Err(StartError::Table(format!(
+fn is_readable_again(table: &Path) -> Result<(), StartError> {
+    match table.metadata() {
+        Ok(entry) if !entry.is_file() && !entry.is_dir() => Err(StartError::Table(format!(
             "{}: can be read only once, but is to be watched; save the table in a file",
-            run.table.display()
-        )));
+            table.display()
+        ))),
+        _ => Ok(()),
     }
-    Ok(Config {
+}
+
+fn config(run: &Run) -> Config {
+    Config {
         admin: cli::admin(&run.admin),
         healthz: cli::admin(&run.healthz),
         stats_auth_file: run.stats_auth_file.clone(),
@@ -244,26 +262,28 @@ fn config(run: &Run) -> Result<Config, StartError> {
         max_checks: run.max_checks,
         shutdown_delay: run.shutdown_delay,
         drain_timeout: run.drain_timeout,
-    })
+    }
 }
 
-/// Starts, serves until a signal asks to end, and ends. The value beside [`Running`] is dropped after it.
-fn serve<T>(
+/// Starts with what `read` reads, serves until a signal asks to end, and ends. The value beside [`Running`] is dropped after it.
+fn serve<R: Send + 'static, T>(
     (format, level): (log::Format, log::Level),
     wait: Option<Wait>,
-    begin: impl FnMut() -> Result<(Running, T), StartError>,
+    read: impl Fn() -> Result<R, StartError> + Clone + Send + 'static,
+    begin: impl FnMut(R) -> Result<(Running, T), StartError>,
 ) -> ExitCode {
     // Dropped last, so that the last lines are written.
     let _log = match log::begin(format, level) {
         Ok(log) => log,
         Err(error) => {
-            let line = format!("ballast: cannot start the thread that writes the log: {error}\n");
-            io::stderr().write_all(line.as_bytes()).ok();
+            say(&format!(
+                "ballast: cannot start the thread that writes the log: {error}"
+            ));
             return ExitCode::from(FAULT);
         }
     };
     let begun = Signals::new().and_then(|mut signals| {
-        let begun = wait::begin(&mut signals, wait, begin)?;
+        let begun = wait::begin(&mut signals, wait, read, begin)?;
         Ok((signals, begun))
     });
     match begun {

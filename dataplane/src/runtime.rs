@@ -24,7 +24,7 @@ use crate::auth::Auth;
 use crate::config::Config;
 use crate::console::{self, Level, SocketFile};
 use crate::instance_lock::{self, InstanceLock, InstanceLocks, LockName};
-use crate::intake;
+use crate::intake::FirstTable;
 use crate::limits::{Budget, Room, cgroup_memory, cores};
 use crate::override_request::OverrideRequest;
 use crate::panics::{self, vital};
@@ -52,18 +52,26 @@ pub struct Running {
     _held: Held,
 }
 
-/// Starts everything. Returns when the admin addresses answer and the first table, if it is a file, is being applied.
+/// Reads the table, and starts everything. Returns when the admin addresses answer and the first table, if it is a file, is
+/// being applied.
 pub fn start(config: Config) -> Result<Running, StartError> {
-    start_with(config, None)
+    let first = FirstTable::read(&config.table)?;
+    start_on(config, first)
+}
+
+/// Starts everything with a table that was read.
+pub fn start_on(config: Config, first: Option<FirstTable>) -> Result<Running, StartError> {
+    start_with(config, first, None)
 }
 
 /// Starts everything, with fault injection for a test.
 pub(crate) fn start_with(
     config: Config,
+    first: Option<FirstTable>,
     faults: Option<Box<dyn FaultInjection>>,
 ) -> Result<Running, StartError> {
     panics::install_hook();
-    let claims = Claims::of(&config)?;
+    let claims = Claims::of(&config, first.as_ref())?;
     let budget = Budget::claim();
     let workers = config.threads.unwrap_or_else(cores).max(1);
     budget.suffices(workers)?;
@@ -90,7 +98,10 @@ pub(crate) fn start_with(
     start_admin(claims.admin, &held, wanted, &shared, &succession)?;
     start_probe(&config, &shared, budget, &seeds, stop.probe.clone())?;
     let (shutdown_delay, drain_timeout) = (config.shutdown_delay, config.drain_timeout);
-    let settings = apply_config(config, claims.command_line, &seeds, admin, overrides);
+    let settings = ApplyConfig {
+        first,
+        ..apply_config(config, claims.command_line, &seeds, admin, overrides)
+    };
     let (first, first_read) = oneshot::channel();
     let (rereads, orders) = mpsc::unbounded_channel();
     let (closing, closed) = oneshot::channel();
@@ -126,6 +137,12 @@ impl Running {
     #[must_use]
     pub fn admin(&self) -> Vec<SocketAddr> {
         self.shared.status.admin()
+    }
+
+    /// How long accepting goes on after the order to end, and how long connections may then take to finish.
+    #[must_use]
+    pub fn times(&self) -> (Duration, Duration) {
+        (self.shutdown_delay, self.drain_timeout)
     }
 
     /// Waits until the table was read for the first time: it is in force, it was refused, or there is none yet.
@@ -166,7 +183,12 @@ impl Running {
             sleep(self.drain_timeout).await;
         });
         let mut is_over = false;
-        let longest = self.drain_timeout.max(THREAD_END_TIME);
+        // Where nothing listens there is nothing to close, and a large table may be parsed for long.
+        let listens = !self.shared.status.listening().is_empty();
+        let longest = match listens {
+            true => self.drain_timeout.max(THREAD_END_TIME),
+            false => EVENT_TIME,
+        };
         let mut closing = pin!(timeout(longest, &mut self.closed));
         let has_closed = loop {
             tokio::select! {
@@ -174,9 +196,13 @@ impl Running {
                 () = &mut deadline, if !is_over => is_over = true,
             }
         };
-        if !has_closed {
+        if !has_closed && listens {
             // For example because a disk does not respond. Sockets that still listen are closed with the workers.
             tracing::error!("the apply thread does not end: no longer waiting for it");
+        }
+        if has_closed && listens {
+            let connections = self.shared.connections();
+            tracing::info!(connections, "no more clients are accepted");
         }
         while self.shared.connections() > 0 && !is_over {
             tokio::select! {
@@ -275,23 +301,12 @@ struct AdminSide {
 }
 
 impl Claims {
-    fn of(config: &Config) -> Result<Self, StartError> {
-        if !config.table.is_dir() {
-            intake::is_file(&config.table).map_err(StartError::Table)?;
-        }
-        // A table given as a file must be valid at once. A folder may be filled later; the table that it holds now names the
-        // admin addresses.
-        let first = match intake::table_at(&config.table) {
-            Ok(table) => Some(table),
-            Err(_) if config.table.is_dir() => None,
-            Err(error) => return Err(error),
-        };
+    /// `first`: the table that names the admin addresses.
+    fn of(config: &Config, first: Option<&FirstTable>) -> Result<Self, StartError> {
         let auth = config.stats_auth_file.as_deref().map(Auth::read);
         let auth = auth.transpose().map_err(StartError::Auth)?;
         let command_line = CommandLine::of(config);
-        let stats = first.as_ref().map(|table| &table.stats);
-        let Wanted { addresses, viewers } = command_line.wanted(stats);
-        drop(first);
+        let Wanted { addresses, viewers } = command_line.wanted(first.map(FirstTable::stats));
         let locks = InstanceLocks::default();
         let lock = match instance_lock::lock_port(&admin::admin_addresses(&addresses)) {
             // The admin side locks each of its ports itself.
@@ -308,12 +323,13 @@ impl Claims {
             viewers.log();
         }
         let admin = config.socket.as_ref();
-        let admin = admin.map(|path| (path, config.socket_access, Level::Admin));
+        let admin = admin.map(|path| ("--socket", path, config.socket_access, Level::Admin));
         let monitor = config.monitor_socket.as_ref();
-        let monitor = monitor.map(|(path, access, level)| (path, *access, *level));
+        let monitor =
+            monitor.map(|(path, access, level)| ("--monitor-socket", path, *access, *level));
         let (mut consoles, mut commands) = (Vec::new(), Vec::new());
-        for (path, access, level) in admin.into_iter().chain(monitor) {
-            let file = SocketFile::open(path, access, &locks)?;
+        for (flag, path, access, level) in admin.into_iter().chain(monitor) {
+            let file = SocketFile::open(flag, path, access, &locks)?;
             commands.push((file.listener()?, level));
             consoles.push(file);
         }
@@ -436,6 +452,7 @@ fn apply_config(
     ApplyConfig {
         ack: config.ack.or(in_folder),
         table: config.table,
+        first: None,
         instance: format!("{:016x}", mix(seeds.hash_one("instance"))),
         rng: Rng::new(seeds.hash_one("apply")),
         command_line,

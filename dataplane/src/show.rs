@@ -29,7 +29,7 @@ pub enum What {
     Services,
     /// The endpoints of all services
     Endpoints,
-    /// The connections and flows, 1000 at most: only the runtime socket tells them, so it needs --socket
+    /// The connections and flows, 1000 at most; only the runtime socket lists them, so --socket is needed
     Connections,
 }
 
@@ -48,6 +48,9 @@ pub enum Unanswered {
     /// No answer, or not the one that was expected.
     #[error("{0}: {1}")]
     At(String, String),
+    /// The answer came, and cannot be passed on.
+    #[error("standard output cannot be written: {0}; make room there, or write elsewhere")]
+    Unwritten(io::Error),
     /// Only a runtime socket lists connections.
     #[error(
         "connections are told by the runtime socket only, and not by the admin address: start `ballast run` with --socket PATH, and say the same here"
@@ -101,7 +104,19 @@ fn fetch(what: What, server: &Server) -> Result<Value, Unanswered> {
             false => io::Error::other("the answer is no JSON: is a ballast of this version there?"),
         })
     });
-    parsed.map_err(|error| Unanswered::At(name, ask::explain(&error)))
+    let parsed = parsed.and_then(|answer| match rows::is_of_ballast(what, &answer) {
+        true => Ok(answer),
+        false => Err(io::Error::other(
+            "the answer is no ballast's: another program answers there, or one of another version",
+        )),
+    });
+    parsed.map_err(|error| {
+        let why = match server {
+            Server::Admin(_) => ask::explain(&error),
+            Server::Socket(path) => ask::explain_socket(path, &error),
+        };
+        Unanswered::At(name, why)
+    })
 }
 
 /// What became of the commands of a line.
@@ -120,7 +135,12 @@ pub fn json_form(line: &str) -> Result<String, Unanswered> {
 
 /// Sends `line` to the runtime socket at `path`, and passes the answers on as they come.
 pub fn pass(path: &Path, line: &str, out: &mut impl Write) -> Result<Outcome, Unanswered> {
-    let at = |error: io::Error| Unanswered::At(path.display().to_string(), ask::explain(&error));
+    let at = |error: io::Error| {
+        Unanswered::At(
+            path.display().to_string(),
+            ask::explain_socket(path, &error),
+        )
+    };
     let mut stream = ask::call(path, &format!("report;{line}")).map_err(at)?;
     let mut bytes = vec![0; 64 * 1024];
     // The end of what has come, in which the report may be.
@@ -134,9 +154,10 @@ pub fn pass(path: &Path, line: &str, out: &mut impl Write) -> Result<Outcome, Un
         let ready = held.len().saturating_sub(console::FAILED.len());
         let written = out.write_all(held.get(..ready).unwrap_or_default());
         held.drain(..ready);
-        // A reader that has closed its end has read enough.
-        if written.and_then(|()| out.flush()).is_err() {
-            return Ok(Outcome::Done);
+        match written.and_then(|()| out.flush()) {
+            // A reader that has closed its end has read enough.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(Outcome::Done),
+            written => written.map_err(Unanswered::Unwritten)?,
         }
     }
     let ends = [
@@ -151,8 +172,12 @@ pub fn pass(path: &Path, line: &str, out: &mut impl Write) -> Result<Outcome, Un
         Some((rest, outcome)) => (rest, Ok(outcome)),
         None => (&*held, Err(at(io::ErrorKind::UnexpectedEof.into()))),
     };
-    out.write_all(rest).and_then(|()| out.flush()).ok();
-    outcome
+    match out.write_all(rest).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(Unanswered::Unwritten(error))
+        }
+        _ => outcome,
+    }
 }
 
 fn patient(stream: UnixStream) -> io::Result<UnixStream> {

@@ -140,13 +140,20 @@ impl Receivers {
     async fn end(&mut self, running: Running, order: Order) -> ExitCode {
         let hurry = CancellationToken::new();
         let mut first = Instant::now();
+        let (delay, drain) = running.times();
+        let accepts = match delay {
+            Duration::ZERO => String::new(),
+            delay => format!("clients are accepted for {delay:?}, then "),
+        };
         let mut stop = pin!(running.drain(hurry.cancelled()));
         if matches!(order, Order::End) {
             hurry.cancel();
-            tracing::info!("ending: connections may finish; a second signal ends at once");
+            tracing::info!(
+                "ending: {accepts}connections may finish for {drain:?}; a second signal ends at once"
+            );
         } else {
             tracing::info!(
-                "ending by SIGUSR1: connections may finish, however long they take; SIGTERM begins the drain timeout"
+                "ending by SIGUSR1: connections may finish, however long they take; SIGTERM begins the drain timeout of {drain:?}"
             );
         }
         loop {
@@ -161,7 +168,7 @@ impl Receivers {
                 Order::Reread | Order::Drain => {}
                 Order::End if !hurry.is_cancelled() => {
                     tracing::info!(
-                        "the drain timeout begins: connections may finish; another signal ends at once"
+                        "the drain timeout begins: connections may finish for {drain:?}; another signal ends at once"
                     );
                     hurry.cancel();
                     first = Instant::now();

@@ -41,8 +41,10 @@ pub enum StartError {
     #[error("{0}")]
     Auth(String),
     /// The runtime socket cannot be created.
-    #[error("socket {}: {why}", path.display())]
+    #[error("{flag} {}: {why}", path.display())]
     Socket {
+        /// The flag that names it.
+        flag: &'static str,
         /// Its path.
         path: PathBuf,
         /// The reason and the remedy.

@@ -4,8 +4,9 @@ use std::io;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::bail;
+use anyhow::{Context, bail};
 use ballast::{Holder, LockName, Predecessor, StartError};
+use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 
 use crate::signals::Signals;
@@ -39,11 +40,13 @@ pub(crate) struct Begun<T> {
     pub(crate) predecessors: Vec<Predecessor>,
 }
 
-/// Calls `begin` until no other process is in its way. `None`: a signal asked for the end meanwhile.
-pub(crate) fn begin<T>(
+/// Calls `begin` with what `read` reads, until no other process is in its way. `None`: a signal asked for the end meanwhile.
+/// Reading may take long: a signal does not wait for it.
+pub(crate) fn begin<R: Send + 'static, T>(
     signals: &mut Signals,
     wait: Option<Wait>,
-    mut begin: impl FnMut() -> Result<T, StartError>,
+    read: impl Fn() -> Result<R, StartError> + Clone + Send + 'static,
+    mut begin: impl FnMut(R) -> Result<T, StartError>,
 ) -> anyhow::Result<Option<Begun<T>>> {
     let began = Instant::now();
     let mut predecessors = Vec::new();
@@ -52,7 +55,11 @@ pub(crate) fn begin<T>(
     let mut was_told = false;
     let is_recent = |at: Option<Instant>| at.is_some_and(|at| at.elapsed() < RELEASE_TIME);
     loop {
-        let (lock, why) = match begin() {
+        let Some(read) = signals.wait_for(apart(read.clone())?) else {
+            return Ok(None);
+        };
+        let read = read.context("the thread that reads the table has ended by a bug")?;
+        let (lock, why) = match read.and_then(&mut begin) {
             Ok(what) => return Ok(Some(Begun { what, predecessors })),
             Err(StartError::Held { lock, why }) => (lock, why),
             // The kernel closes the descriptors of an ended process one after the other.
@@ -104,6 +111,19 @@ pub(crate) fn begin<T>(
             }
         }
     }
+}
+
+/// Runs `work` on a thread of its own, which ends with the process.
+fn apart<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> std::io::Result<oneshot::Receiver<T>> {
+    let (done, result) = oneshot::channel();
+    let thread = thread::Builder::new().name("first-read".into());
+    thread.spawn(move || {
+        // A process that is ending does not wait for it.
+        done.send(work()).ok();
+    })?;
+    Ok(result)
 }
 
 /// What became of the question to the holder of a lock.

@@ -3,6 +3,8 @@
 use std::fs::{self, File};
 use std::path::Path;
 
+use rustix::fs::{CWD, FileType, Mode, mknodat};
+
 use crate::papers::Papers;
 use crate::peers::{echo_server, fresh_address, fresh_ip};
 use crate::process::{
@@ -324,9 +326,26 @@ frontends:
     papers.issue_for("web", &["web.test"], (0, 4_102_444_800));
     fs::copy(papers.named("web.crt"), folder.path().join("web.crt")).unwrap();
     let ended = check(folder.path());
-    assert_eq!(ended.code, Some(64), "{ended:?}");
+    assert_eq!(ended.code, Some(66), "{ended:?}");
     let words = "web.crt: has no unencrypted key in PEM form, and the table names no other file with the key; add key: FILE beside cert";
     assert!(ended.err.contains(words), "{ended:?}");
+}
+
+#[test]
+fn a_pipe_is_no_table() {
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("pipe");
+    mknodat(CWD, &pipe, FileType::Fifo, Mode::RWXU, 0).unwrap();
+    let ended = check(&pipe);
+    assert_eq!(ended.code, Some(66), "{ended:?}");
+    assert!(ended.err.contains("is a pipe, not a file"), "{ended:?}");
+}
+
+#[test]
+fn a_name_of_a_file_does_nothing_to_the_terminal() {
+    let ended = check(Path::new("/nonexistent/\x1b[31mred"));
+    assert_eq!(ended.code, Some(66), "{ended:?}");
+    assert!(ended.err.contains("\\u{1b}[31mred"), "{ended:?}");
 }
 
 #[test]
@@ -442,7 +461,7 @@ frontends:
     );
     fs::write(folder.path().join("b.crt"), "garbage").unwrap();
     let ended = check(folder.path());
-    assert_eq!(ended.code, Some(64), "{ended:?}");
+    assert_eq!(ended.code, Some(66), "{ended:?}");
     let lines: Vec<String> = ended.err.lines().skip(1).map(without_position).collect();
     assert_eq!(lines.len(), 2, "{ended:?}");
     assert!(
@@ -450,7 +469,7 @@ frontends:
         "{ended:?}"
     );
     assert!(
-        lines[1].starts_with("frontends[1].tls: b.crt: has no "),
+        lines[1].starts_with("frontends[1].tls.certificates[0]: b.crt: has no "),
         "{ended:?}"
     );
 }
@@ -501,11 +520,13 @@ frontends:
     );
     fs::write(folder.path().join("web.crt"), "garbage").unwrap();
     let ended = check(folder.path());
-    assert_eq!(ended.code, Some(64), "{ended:?}");
+    assert_eq!(ended.code, Some(66), "{ended:?}");
     let lines: Vec<&str> = ended.err.lines().collect();
     assert_eq!(lines.len(), 2, "{ended:?}");
     assert!(
-        lines[1].starts_with("line 7, column 5: frontends[1] (web).tls: web.crt: has no "),
+        lines[1].starts_with(
+            "line 7, column 26: frontends[1] (web).tls.certificates[0]: web.crt: has no "
+        ),
         "{ended:?}"
     );
 }

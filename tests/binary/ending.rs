@@ -217,6 +217,36 @@ fn clients_of_http_do_not_hold_up_the_end_and_are_answered_before_it() {
     );
 }
 
+#[test]
+fn sigterm_does_not_wait_for_the_first_table() {
+    let endpoints: String = (0..60_000)
+        .map(|number| {
+            format!(
+                "      - {{address: \"10.{}.{}.{}:80\", weight: 1}}\n",
+                number >> 16,
+                (number >> 8) & 255,
+                number & 255
+            )
+        })
+        .collect();
+    let folder = tempfile::tempdir().unwrap();
+    let text = format!("version: 1\nservices:\n  - name: s\n    endpoints:\n{endpoints}");
+    let path = folder.path().join("table.yaml");
+    std::fs::write(&path, text).unwrap();
+    for table in [folder.path(), &path] {
+        let mut process = Process::run(table, &[]);
+        let tasks = format!("/proc/{}/task", process.pid());
+        process.until("the thread that reads", || {
+            let tasks = std::fs::read_dir(&tasks).into_iter().flatten().flatten();
+            let names = tasks.map(|task| std::fs::read_to_string(task.path().join("comm")));
+            names.flatten().any(|name| name == "first-read\n")
+        });
+        process.signal(Signal::TERM);
+        assert_eq!(process.ends(), Some(0));
+        process.until_said("ended by a signal, before it began");
+    }
+}
+
 /// Who passes a signal on may send it twice, and means one: for 100 ms.
 fn no_longer_the_same_signal() {
     thread::sleep(Duration::from_millis(200));

@@ -4,8 +4,9 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
+use std::process::Stdio;
 use std::thread;
 
 use serde_json::{Value, json};
@@ -135,6 +136,59 @@ fn an_answer_that_breaks_off_is_no_answer() {
 }
 
 #[test]
+fn each_line_of_an_argument_is_a_command() {
+    let (_process, _folder, socket) = with_socket();
+    let ended = ctl(&socket, "show version\r\n\nnonsense\nshow backend\n");
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    assert!(ended.out.contains("s0"), "{ended:?}");
+    assert!(ended.out.contains("Unknown command"), "{ended:?}");
+}
+
+#[test]
+fn a_line_that_is_too_long_is_refused_and_that_is_all() {
+    let (_process, _folder, socket) = with_socket();
+    let ended = ctl(&socket, &"x".repeat(20_000));
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    assert!(ended.out.contains("The line is too long"), "{ended:?}");
+    assert_eq!(ended.err, "");
+}
+
+#[test]
+fn an_answer_that_cannot_be_written_is_a_fault() {
+    let (_process, _folder, socket) = with_socket();
+    for args in [["ctl", "show info"], ["show", "endpoints"]] {
+        let full = fs::File::options().write(true).open("/dev/full").unwrap();
+        let mut asked = command(BALLAST);
+        asked.args(args).args(["--socket", &socket]);
+        let mut process = Process::spawn_into(&mut asked, full.into(), Stdio::piped());
+        assert_eq!(process.ends(), Some(1), "{args:?}");
+        let said = process.err.text();
+        assert!(said.contains("standard output cannot be written"), "{said}");
+    }
+}
+
+#[test]
+fn idle_connections_lock_nobody_out() {
+    let (_process, _folder, socket) = with_socket();
+    let mut idle: Vec<UnixStream> = (0..32)
+        .map(|_| {
+            let mut idle = UnixStream::connect(&socket).unwrap();
+            idle.write_all(b"prompt\n").unwrap();
+            let mut prompt = [0; 16];
+            assert!(idle.read(&mut prompt).unwrap() > 0);
+            idle
+        })
+        .collect();
+    let ended = ctl(&socket, "show version");
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    // The last one still has its place.
+    let last = idle.last_mut().unwrap();
+    last.write_all(b"show version\n").unwrap();
+    let mut answer = [0; 64];
+    assert!(last.read(&mut answer).unwrap() > 0);
+}
+
+#[test]
 fn changes_by_hand_are_logged_with_who_made_them() {
     let (process, _folder, socket) = with_socket();
     let state = ctl(&socket, "show servers state").out;
@@ -239,6 +293,10 @@ fn where_nobody_answers_is_said() {
     drop(UnixListener::bind(&dead).unwrap());
     let other = one_answer("HTTP/1.1 404 Not Found\r\n\r\n".into()).to_string();
     let locked = one_answer("HTTP/1.1 401 Unauthorized\r\n\r\n".into()).to_string();
+    let stranger = one_answer("HTTP/1.1 200 OK\r\n\r\n{\"status\": \"ok\"}".into()).to_string();
+    let file = folder.path().join("file").display().to_string();
+    fs::write(&file, "").unwrap();
+    let long = folder.path().join("x".repeat(120)).display().to_string();
     for (args, words) in [
         (
             &["show", "info", "--admin", &nowhere][..],
@@ -251,6 +309,18 @@ fn where_nobody_answers_is_said() {
         (
             &["show", "info", "--admin", &locked],
             &["--socket", &locked],
+        ),
+        (
+            &["show", "services", "--admin", &stranger],
+            &["the answer is no ballast's", &stranger],
+        ),
+        (
+            &["ctl", "show info", "--socket", &file],
+            &["is no socket", &file],
+        ),
+        (
+            &["ctl", "show info", "--socket", &long],
+            &["longer than the 107 bytes"],
         ),
         (
             &["show", "services", "--socket", &missing],
@@ -406,6 +476,7 @@ fn a_mode_or_a_group_that_is_none_is_wrong_usage() {
     for (flag, value, words) in [
         ("--socket-mode", "9", "three octal digits"),
         ("--socket-mode", "7777", "three octal digits"),
+        ("--socket-mode", "0", "three octal digits"),
         (
             "--socket-group",
             "no-such-group",
@@ -413,7 +484,8 @@ fn a_mode_or_a_group_that_is_none_is_wrong_usage() {
         ),
         ("--monitor-level", "admin", "user, operator"),
     ] {
-        let ended = ballast(["run", "--table", "x", flag, value]);
+        let sockets = ["--socket", "s", "--monitor-socket", "m"];
+        let ended = ballast([&["run", "--table", "x", flag, value], &sockets[..]].concat());
         assert_eq!(ended.code, Some(64), "{ended:?}");
         assert!(ended.err.contains(words), "{ended:?}");
     }

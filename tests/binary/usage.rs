@@ -1,6 +1,6 @@
 //! Help, versions and wrong arguments.
 
-use crate::process::ballast;
+use crate::process::{BALLAST, Process, ballast, command, folder, to_its_end};
 
 #[test]
 fn every_level_of_help_names_what_can_be_said_there() {
@@ -127,17 +127,104 @@ fn each_command_has_a_manual_page() {
     for (page, words) in [
         ("ballast", "SUBCOMMANDS"),
         ("ballast-run", "SIGHUP reads the table again"),
-        ("ballast-check", "66 one, or a file"),
+        ("ballast-run", ".SH \"SIGNALS\""),
+        ("ballast-run", ".SH \"EXIT STATUS\""),
+        ("ballast-run", "BALLAST_SHUTDOWN_DELAY"),
+        ("ballast-run", "ballast run [OPTIONS] \\-\\-table <PATH>"),
+        ("ballast-run", "Worker threads"),
+        (
+            "ballast-ctl",
+            "ballast ctl [OPTIONS] \\-\\-socket <PATH> [COMMAND]...",
+        ),
+        ("ballast-check", "one cannot be read, or a file"),
         ("ballast-ctl", "an answer is an error"),
         ("ballast-import", "haproxy"),
     ] {
         let text = std::fs::read_to_string(folder.path().join(format!("{page}.1"))).unwrap();
         assert!(text.contains(words), "{page}: {words}: {text}");
+        assert!(!text.contains("EXTRA"), "{page}: {text}");
     }
     let missing = folder.path().join("none").display().to_string();
     let ended = ballast(["man", &missing]);
     assert_eq!(ended.code, Some(1), "{ended:?}");
     assert!(ended.err.contains(&missing), "{ended:?}");
+}
+
+/// A flag without a description would stand alone between two others.
+#[test]
+fn each_flag_is_described_in_its_manual_page() {
+    let folder = tempfile::tempdir().unwrap();
+    let ended = ballast(["man", &folder.path().display().to_string()]);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let text = std::fs::read_to_string(folder.path().join("ballast-run.1")).unwrap();
+    let flags: Vec<&str> = text.split(".TP\n").skip(1).collect();
+    assert!(flags.len() > 20, "{text}");
+    for flag in flags {
+        let described = flag
+            .lines()
+            .nth(1)
+            .is_some_and(|line| !line.starts_with('.'));
+        assert!(described && flag.lines().count() > 1, "{flag}");
+    }
+}
+
+#[test]
+fn a_result_that_cannot_be_written_is_a_fault() {
+    let folder = folder("version: 1\n");
+    let table = folder.path().join("table.yaml").display().to_string();
+    let haproxy = folder.path().join("haproxy.cfg");
+    let text = "defaults\n  mode tcp\n  timeout connect 5s\n  timeout client 5s\n  timeout server 5s\nlisten l\n  bind 127.0.0.1:1\n  server s 127.0.0.1:2\n";
+    std::fs::write(&haproxy, text).unwrap();
+    let haproxy = haproxy.display().to_string();
+    for args in [
+        &["schema"][..],
+        &["version"],
+        &["--version"],
+        &["--help"],
+        &["completions", "bash"],
+        &["check", &table],
+        &["import", &haproxy],
+    ] {
+        let full = std::fs::File::options()
+            .write(true)
+            .open("/dev/full")
+            .unwrap();
+        let mut process = Process::spawn_into(
+            command(BALLAST).args(args),
+            full.into(),
+            std::process::Stdio::piped(),
+        );
+        assert_eq!(process.ends(), Some(1), "{args:?}");
+        let said = process.err.text();
+        assert!(
+            said.contains("standard output cannot be written: No space left"),
+            "{args:?}: {said}"
+        );
+
+        // A reader that has gone wanted no more.
+        let (reader, writer) = rustix::pipe::pipe().unwrap();
+        drop(reader);
+        let mut process = Process::spawn_into(
+            command(BALLAST).args(args),
+            writer.into(),
+            std::process::Stdio::piped(),
+        );
+        assert_eq!(process.ends(), Some(0), "{args:?}");
+    }
+}
+
+#[test]
+fn a_wrong_value_of_a_variable_names_the_variable() {
+    let mut check = command(BALLAST);
+    let ended = to_its_end(check.args(["check", "x"]).env("BALLAST_ADMIN", "xx"));
+    assert_eq!(ended.code, Some(64), "{ended:?}");
+    assert!(
+        ended.err.contains("the variable BALLAST_ADMIN"),
+        "{ended:?}"
+    );
+    let mut check = command(BALLAST);
+    let ended = to_its_end(check.args(["check", "x", "--admin", "xx"]));
+    assert!(!ended.err.contains("variable"), "{ended:?}");
 }
 
 #[test]
@@ -199,6 +286,34 @@ fn wrong_usage_names_the_argument_the_value_and_the_remedy() {
                 "'--admin <ADDR>'",
                 "expected IP:PORT, [IP6]:PORT, *:PORT or none",
             ],
+        ),
+        (
+            &["run", "--table", "x", "--admin", "none,127.0.0.1:1"],
+            &["--admin", "`none` alone"],
+        ),
+        (
+            &["run", "--table", "x", "--socket-mode", "660"],
+            &["--socket <PATH>"],
+        ),
+        (
+            &["run", "--table", "x", "--monitor-level", "operator"],
+            &["--monitor-socket <PATH>"],
+        ),
+        (
+            &[
+                "run",
+                "--table",
+                "x",
+                "--socket",
+                "s",
+                "--monitor-socket",
+                "s",
+            ],
+            &["--monitor-socket s", "choose another"],
+        ),
+        (
+            &["show", "info", "--admin", "localhost:1936"],
+            &["'localhost:1936'", "expected IP:PORT or [IP6]:PORT"],
         ),
         (
             &["run", "--table", "x", "--admin", "127.0.0.1:1,*:x"],

@@ -52,11 +52,13 @@ pub(crate) struct SocketFile {
 impl SocketFile {
     /// Listens at `path`, or returns why it cannot.
     pub(crate) fn open(
+        flag: &'static str,
         path: &Path,
         access: Access,
         names: &InstanceLocks,
     ) -> Result<Self, StartError> {
         let failed = |why| StartError::Socket {
+            flag,
             path: path.into(),
             why,
         };
@@ -107,7 +109,7 @@ fn make_way(path: &Path, address: &SockAddr) -> Result<io::Result<()>, String> {
     };
     if !file.file_type().is_socket() {
         return Err(
-            "there is a file, and it is no socket; move it away, or choose another --socket".into(),
+            "there is a file, and it is no socket; move it away, or choose another path".into(),
         );
     }
     match call(address) {
@@ -150,7 +152,7 @@ fn explain(path: &Path, error: &io::Error) -> String {
     }
 }
 
-const TAKEN: &str = "another process answers there; stop it first, or choose another --socket";
+const TAKEN: &str = "another process answers there; stop it first, or choose another path";
 const BACKLOG: i32 = 64;
 
 #[cfg(test)]
@@ -158,7 +160,7 @@ mod tests {
     use super::*;
 
     fn refused(path: &Path) -> String {
-        SocketFile::open(path, Access::OWNER, &InstanceLocks::default())
+        SocketFile::open("--socket", path, Access::OWNER, &InstanceLocks::default())
             .unwrap_err()
             .to_string()
     }
@@ -167,7 +169,8 @@ mod tests {
     fn the_file_is_for_its_owner_only_and_goes_with_its_process() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("s");
-        let file = SocketFile::open(&path, Access::OWNER, &InstanceLocks::default()).unwrap();
+        let file =
+            SocketFile::open("--socket", &path, Access::OWNER, &InstanceLocks::default()).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o600);
         drop(file);
         assert!(!path.exists());
@@ -179,7 +182,8 @@ mod tests {
         let path = folder.path().join("s");
         drop(UnixListener::bind(&path).unwrap());
         assert!(path.exists());
-        let file = SocketFile::open(&path, Access::OWNER, &InstanceLocks::default()).unwrap();
+        let file =
+            SocketFile::open("--socket", &path, Access::OWNER, &InstanceLocks::default()).unwrap();
         call(&SockAddr::unix(&path).unwrap()).unwrap();
         drop(file);
     }
@@ -194,7 +198,8 @@ mod tests {
         assert!(said.contains(&path.display().to_string()), "{said}");
 
         let ours = folder.path().join("ours");
-        let _door = SocketFile::open(&ours, Access::OWNER, &InstanceLocks::default()).unwrap();
+        let _door =
+            SocketFile::open("--socket", &ours, Access::OWNER, &InstanceLocks::default()).unwrap();
         let said = refused(&ours);
         assert!(said.contains("another process answers there"), "{said}");
     }
@@ -203,7 +208,8 @@ mod tests {
     fn another_ones_file_is_not_removed() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("s");
-        let file = SocketFile::open(&path, Access::OWNER, &InstanceLocks::default()).unwrap();
+        let file =
+            SocketFile::open("--socket", &path, Access::OWNER, &InstanceLocks::default()).unwrap();
         fs::remove_file(&path).unwrap();
         fs::write(&path, "another").unwrap();
         drop(file);

@@ -10,11 +10,11 @@ use ballast_core::moment::Moment;
 use ballast_core::plan::Plan;
 use ballast_core::rng::Rng;
 use ballast_core::table::{
-    self, Frontend, HostPattern, Problem, Problems, Protocol, RoutingTable, State, located,
+    self, Format, Frontend, HostPattern, Problem, Protocol, RoutingTable, State, Stats, located,
 };
 use tokio::time::Instant;
 
-use super::{NamedFiles, folder_of, named, read_once};
+use super::{NamedFiles, folder_of, is_file, named, read_once};
 use crate::clock::unix_seconds;
 use crate::config::Admin;
 use crate::start_error::StartError;
@@ -159,14 +159,52 @@ fn loop_warnings(table: &RoutingTable) -> Vec<String> {
     found.warnings
 }
 
-/// Reads the table at `path`. An error lists everything that is wrong with the table itself.
-pub(crate) fn table_at(path: &Path) -> Result<RoutingTable, StartError> {
-    let (bytes, format) = read_once(path).map_err(StartError::Table)?;
-    table::parse(&bytes, format).map_err(|problems: Problems| {
-        let count = counted(problems.len());
-        let lines = located(&bytes, &problems).join("\n");
-        StartError::Table(format!("{}: refused for {count}\n{lines}", path.display()))
-    })
+/// The table that a process begins with. It is read before anything starts, and whoever reads the same bytes first need not
+/// parse them again.
+#[derive(Debug)]
+pub struct FirstTable {
+    bytes: Vec<u8>,
+    format: Format,
+    table: RoutingTable,
+}
+
+impl FirstTable {
+    /// Reads the table at `path`. An error lists everything that is wrong with the table itself. `None`: `path` is a folder,
+    /// which may get a good table later.
+    pub fn read(path: &Path) -> Result<Option<Self>, StartError> {
+        if path.is_dir() {
+            return Ok(Self::at(path).ok());
+        }
+        is_file(path).map_err(StartError::Table)?;
+        Self::at(path).map(Some)
+    }
+
+    fn at(path: &Path) -> Result<Self, StartError> {
+        let (bytes, format) = read_once(path).map_err(StartError::Table)?;
+        match table::parse(&bytes, format) {
+            Ok(table) => Ok(Self {
+                bytes,
+                format,
+                table,
+            }),
+            Err(problems) => {
+                let count = counted(problems.len());
+                let lines = located(&bytes, &problems).join("\n");
+                let words = format!("{}: refused for {count}\n{lines}", path.display());
+                Err(StartError::Table(words))
+            }
+        }
+    }
+
+    /// What it says of the admin side.
+    pub(crate) fn stats(&self) -> &Stats {
+        &self.table.stats
+    }
+
+    /// The table, if this is its text.
+    pub(crate) fn of(self, bytes: &[u8], format: Format) -> Option<RoutingTable> {
+        (self.format == format && self.bytes == bytes).then_some(self.table)
+    }
 }
 
 /// A frontend where the process itself answers. (The table's own `stats` are looked at when it is parsed.)
@@ -252,7 +290,6 @@ fn tls_faults(configs: &tls::Configs, table: &RoutingTable, known: &[Problem]) -
             }
         }
     }
-    found.dedup();
     found
 }
 

@@ -1,7 +1,9 @@
 //! One question to a ballast, and its answer as bytes.
 
+use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
@@ -69,6 +71,26 @@ fn line(answer: &mut impl BufRead) -> io::Result<String> {
     let mut line = Vec::new();
     answer.take(LONGEST_LINE).read_until(b'\n', &mut line)?;
     Ok(String::from_utf8_lossy(line.trim_ascii_end()).into_owned())
+}
+
+/// Why there is no answer at a socket.
+pub(super) fn explain_socket(path: &Path, error: &io::Error) -> String {
+    let is_socket = || fs::metadata(path).is_ok_and(|file| file.file_type().is_socket());
+    match error.kind() {
+        io::ErrorKind::ConnectionRefused if !is_socket() => {
+            "is no socket; name the one that `ballast run --socket` has".into()
+        }
+        io::ErrorKind::ConnectionRefused => {
+            "nobody answers: the process has ended; start `ballast run`, or name the --socket of one that runs".into()
+        }
+        io::ErrorKind::InvalidInput => {
+            "the path is longer than the 107 bytes that a socket's may have; name a shorter one".into()
+        }
+        io::ErrorKind::PermissionDenied => {
+            format!("{error}; run this as the user of the process, or have it started with --socket-group")
+        }
+        _ => explain(error),
+    }
 }
 
 /// Why there is no answer.

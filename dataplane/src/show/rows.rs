@@ -18,6 +18,18 @@ pub enum Paint {
     Plain,
 }
 
+/// Whether an answer has what a `ballast` says of `what`.
+pub(super) fn is_of_ballast(what: What, answer: &Value) -> bool {
+    match what {
+        What::Connections => answer.is_array(),
+        _ => {
+            answer["info"]["name"] == "ballast"
+                && answer["frontends"].is_array()
+                && answer["services"].is_array()
+        }
+    }
+}
+
 /// The process and its table: one map.
 pub(super) fn info(answer: &Value) -> Value {
     let mut map = Map::new();

@@ -186,7 +186,7 @@ fn serve_with(table: &str, faults: impl FaultInjection + 'static) -> (Running, T
         max_connections: Some(2),
         ..Config::new(folder.path().into())
     };
-    let running = start_with(config, Some(Box::new(faults))).unwrap();
+    let running = start_with(config, None, Some(Box::new(faults))).unwrap();
     // The table is counted last, once it is in force.
     until(|| running.shared().status.swaps().count > 0);
     (running, folder)
