@@ -116,7 +116,7 @@ pub(crate) fn begin<R: Send + 'static, T>(
 /// Runs `work` on a thread of its own, which ends with the process.
 fn apart<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
-) -> std::io::Result<oneshot::Receiver<T>> {
+) -> io::Result<oneshot::Receiver<T>> {
     let (done, result) = oneshot::channel();
     let thread = thread::Builder::new().name("first-read".into());
     thread.spawn(move || {

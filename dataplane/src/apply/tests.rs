@@ -25,6 +25,7 @@ fn apply_in(folder: &Path) -> (Apply, watch::Receiver<Option<Wanted>>) {
     let config = ApplyConfig {
         command_line: CommandLine::of(&Config::new(table.clone())),
         table,
+        first: None,
         ack: None,
         instance: "test".to_owned(),
         rng: Rng::new(1),

@@ -128,7 +128,7 @@ const SPARED: Duration = Duration::from_secs(1);
 mod tests {
     use super::*;
 
-    #[tokio::test(start_paused = true)]
+    #[tokio::test]
     async fn the_longest_idle_connection_gives_way() {
         let places = Places::new(2);
         let (first, second) = (places.take().await.unwrap(), places.take().await.unwrap());
