@@ -137,11 +137,12 @@ fn health_is_set_until_checks_say_otherwise() {
             health == "up"
         );
     }
-    let checked = ", health: {mode: tcp, interval: 100ms, rise: 2}";
+    let checked = ", health: {mode: tcp, interval: 1s, rise: 2}";
     let checked = Ballast::serve_with_socket(&pool(&[named_server("a")], checked), 1);
     checked.until(|ballast| column(ballast, STATUS) == "UP");
     for health in ["down", "stopping"] {
         say(&checked, &format!("set server s/e0 health {health}\n"));
+        assert_ne!(column(&checked, STATUS), "UP");
         checked.until(|ballast| column(ballast, STATUS) == "UP");
     }
 }

@@ -51,25 +51,27 @@ impl Listing {
 
     fn shown(&self) -> impl Iterator<Item = Shown<'_>> {
         self.frontends().flat_map(|frontend| {
-            let spec = &frontend.spec;
-            let routes = spec.routes.iter().map(|route| (Some(route), false));
-            let default = spec.default.as_deref().map(|route| (Some(route), true));
-            let itself = (!spec.backends.is_empty()).then_some((None, false));
-            let all = routes.chain(default).chain(itself);
-            let all: Vec<Shown<'_>> = all
-                .map(|(route, is_default)| Shown {
-                    frontend,
-                    route,
-                    is_default,
-                })
-                .collect();
             // Of a frontend that has what is searched for in a route, these routes; else all.
             let is_found =
                 |one: &Shown<'_>| one.route.is_some_and(|route| self.view.finds_route(route));
-            let narrows = !self.view.search.is_empty() && all.iter().any(is_found);
-            all.into_iter().filter(move |one| !narrows || is_found(one))
+            let narrows =
+                !self.view.search.is_empty() && of_frontend(frontend).any(|one| is_found(&one));
+            of_frontend(frontend).filter(move |one| !narrows || is_found(one))
         })
     }
+}
+
+fn of_frontend(frontend: &FrontendStats) -> impl Iterator<Item = Shown<'_>> {
+    let spec = &frontend.spec;
+    let routes = spec.routes.iter().map(|route| (Some(route), false));
+    let default = spec.default.as_deref().map(|route| (Some(route), true));
+    let itself = (!spec.backends.is_empty()).then_some((None, false));
+    let all = routes.chain(default).chain(itself);
+    all.map(move |(route, is_default)| Shown {
+        frontend,
+        route,
+        is_default,
+    })
 }
 
 /// Which requests it is for.
