@@ -117,9 +117,9 @@ impl Walk {
             Node::Number(number) if (least..=most).contains(number) => return true,
             Node::Number(number) => number.to_string(),
             Node::Negative(number) => number.to_string(),
-            // JSON's and YAML's readers give whole numbers that no integer holds as fractions.
+            // JSON's and YAML's readers give whole numbers that no integer holds as fractions, which have lost their last digits.
             Node::Fraction(number) if number.fract() == 0.0 && number.abs() >= BEYOND => {
-                number.to_string()
+                "this number".to_owned()
             }
             _ => {
                 let remedy = "expected a whole number, without quotes";

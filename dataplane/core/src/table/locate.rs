@@ -32,8 +32,6 @@ pub fn located(text: &[u8], problems: &[Problem]) -> Vec<String> {
 /// What was found of places.
 #[derive(Default)]
 struct Found {
-    /// Whether the text could be read.
-    is_read: bool,
     /// Line and column of the places that are looked for.
     positions: HashMap<String, Position>,
     /// The names of the items of lists on the way to them.
@@ -58,7 +56,6 @@ impl Found {
         }
         // A text that cannot be read has no places, but problems that name their line.
         if let Ok(tree) = serde_saphyr::from_str_with_options::<Tree>(text, yaml_options(text)) {
-            found.is_read = true;
             found.walk(&tree, &mut Place::default(), &wanted);
         }
         found
@@ -109,8 +106,6 @@ impl Found {
         let nearest = steps(at).filter_map(|step| self.positions.get(step)).last();
         match nearest {
             Some(Position { line, column }) => format!("line {line}, column {column}: {words}"),
-            // A key that the table itself lacks.
-            None if self.is_read && !at.is_empty() => format!("line 1, column 1: {words}"),
             None => words,
         }
     }

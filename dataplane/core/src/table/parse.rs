@@ -179,6 +179,11 @@ fn yaml_problem(error: &serde_saphyr::Error) -> Problem {
             let why = format!("asks for more than a table may ({})", before(breach, " {"));
             Problem::new(at, why, "expected fewer aliases, or less nesting")
         }
+        None if why.starts_with("alias replay limit") => Problem::new(
+            at,
+            "the aliases stand for more values than a text of this size may have",
+            "write the values out, or use fewer aliases",
+        ),
         None => Problem::new(
             at,
             format!("is not YAML: {why}"),

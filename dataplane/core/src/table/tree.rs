@@ -48,10 +48,6 @@ impl Node {
             Self::Truth(truth) => format!("{truth} is true or false"),
             Self::Number(number) => format!("{number} is a number"),
             Self::Negative(number) => format!("{number} is a number"),
-            // It was a whole number of so many digits that they are lost.
-            Self::Fraction(number) if number.abs() >= MOST => {
-                format!("this number is beyond {}", u64::MAX)
-            }
             Self::Fraction(number) => format!("{number} is a number"),
             Self::Text(text) => format!("{} is a text", quoted(text)),
             Self::List(_) => "this is a list".to_owned(),
@@ -110,9 +106,6 @@ impl<'de> Deserialize<'de> for Node {
         source.deserialize_any(NodeVisitor)
     }
 }
-
-/// More than the largest whole number.
-const MOST: f64 = 18_446_744_073_709_551_616.0;
 
 struct NodeVisitor;
 
