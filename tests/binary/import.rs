@@ -20,7 +20,7 @@ fn every_sample_becomes_a_table_that_check_takes() {
         ("trouble", 2),
         ("database", 2),
         ("tls-frontend", 2),
-        ("kube-apiserver", 0),
+        ("kube-apiserver", 2),
         ("mail", 2),
         ("openshift", 0),
     ] {
@@ -187,6 +187,17 @@ fn what_is_no_configuration_is_refused_with_a_remedy() {
     let unwritten = ballast([Path::new("import"), &source, Path::new("-o"), &nowhere]);
     assert_eq!(unwritten.code, Some(1), "{unwritten:?}");
     assert!(unwritten.err.contains("cannot be written"), "{unwritten:?}");
+    // A page would need a folder, too.
+    let page =
+        "listen a\n mode http\n bind 127.0.0.1:1\n http-request return status 200 string x\n";
+    fs::write(&source, page).unwrap();
+    let unwritten = ballast([Path::new("import"), &source, Path::new("-o"), &nowhere]);
+    assert_eq!(unwritten.code, Some(1), "{unwritten:?}");
+    assert!(
+        unwritten.err.contains("there is no folder "),
+        "{unwritten:?}"
+    );
+    assert!(!folder.path().join("none").exists());
 }
 
 /// As haproxy takes them: files in their order, and of a folder those that end with .cfg, by their names.
@@ -239,6 +250,18 @@ fn several_files_and_folders_are_one_configuration() {
     fs::write(at("503.http"), page).unwrap();
     assert_eq!(import().code, Some(1));
     assert_eq!(written(), "<p>two</p>");
+
+    // A table that is another one may have been completed by hand, and is kept.
+    fs::remove_file(at("errors/503.html")).unwrap();
+    fs::write(at("table.yaml"), "mine").unwrap();
+    let kept = import();
+    assert_eq!(kept.code, Some(0), "{kept:?}");
+    assert!(kept.err.contains("table.yaml.old\n"), "{kept:?}");
+    assert_eq!(fs::read_to_string(at("table.yaml.old")).unwrap(), "mine");
+    assert!(
+        !import().err.contains(".old"),
+        "the same table replaces nothing"
+    );
 
     fs::write(at("conf.d/30.cfg"), " bind 127.0.0.1:1\n").unwrap();
     fs::remove_file(at("errors/503.html")).unwrap();
@@ -393,7 +416,7 @@ fn what_looks_small_is_as_in_haproxy() {
 }
 
 /// Lines of a frontend and of its backend, a request, and the answer.
-const ALIKE: [(&str, &str, &str, &str); 16] = [
+const ALIKE: [(&str, &str, &str, &str); 27] = [
     (
         "option forwardfor;http-request del-header X-Forwarded-For",
         "server s ECHO",
@@ -489,6 +512,72 @@ const ALIKE: [(&str, &str, &str, &str); 16] = [
         "server s ECHO",
         "GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-Host: b\r\nX-Forwarded-Proto: https",
         "200 endpoint / x-forwarded-for: 127.0.0.1, x-forwarded-host: b, x-forwarded-proto: https",
+    ),
+    (
+        "",
+        "retries 0;server s NOBODY",
+        "HEAD /z HTTP/1.1\r\nHost: a",
+        "503  ",
+    ),
+    (
+        "http-request tarpit if { path /x };timeout tarpit 10",
+        "server s ECHO",
+        "HEAD /x HTTP/1.1\r\nHost: a",
+        "500  ",
+    ),
+    (
+        "http-request deny deny_status 404 if { path /x } OR { path /y }",
+        "server s ECHO",
+        "HEAD /y HTTP/1.1\r\nHost: a",
+        "404  ",
+    ),
+    (
+        "http-request del-header X-A -m str",
+        "server s ECHO",
+        "GET /z HTTP/1.1\r\nHost: a\r\nX-A: b\r\nX-Ab: c",
+        "200 endpoint /z x-ab: c",
+    ),
+    (
+        "http-request deny unless { src 10.0.0.0/8 }",
+        "server s ECHO",
+        "HEAD /z HTTP/1.1\r\nHost: a",
+        "403  ",
+    ),
+    (
+        "http-request deny if { hdr(host) -i *.w.example }",
+        "server s ECHO",
+        "GET /z HTTP/1.1\r\nHost: a.w.example",
+        "200 endpoint /z ",
+    ),
+    (
+        "http-request deny if { hdr(host),lower A.example }",
+        "server s ECHO",
+        "GET /z HTTP/1.1\r\nHost: a.example",
+        "200 endpoint /z ",
+    ),
+    (
+        "",
+        "http-request replace-path ^/app/(.*) /\\1;server s ECHO",
+        "GET /app HTTP/1.1\r\nHost: a",
+        "200 endpoint /app ",
+    ),
+    (
+        "",
+        "http-request replace-path ^/app/(.*) /\\1;server s ECHO",
+        "GET /app/x/app/y HTTP/1.1\r\nHost: a",
+        "200 endpoint /x/app/y ",
+    ),
+    (
+        "mode tcp;tcp-request inspect-delay 2s;tcp-request content reject unless { req.ssl_sni -i a.example }",
+        "mode tcp;server s FIRST",
+        "GET /z HTTP/1.1\r\nHost: a",
+        "",
+    ),
+    (
+        "http-response set-header Strict-Transport-Security max-age=60;http-response set-header X-Of f",
+        "server s ECHO",
+        "GET /z HTTP/1.1\r\nHost: a",
+        "200 f /z ",
     ),
 ];
 
@@ -596,7 +685,7 @@ frontend web
     acl private path_beg /private
     http-request deny if private !internal
     http-request deny if {{ path_beg /secret }}
-    http-request redirect scheme https code 301 if {{ path /login }}
+    http-request redirect prefix https://a.example code 301 if {{ path /login }}
     use_backend shop if {{ hdr(host) -i shop.example.com }} !{{ path_beg /static }}
     use_backend stripped if {{ path_beg /svc/ }} or {{ path /svc }}
     use_backend nobody if {{ path_beg /nobody }}

@@ -8,7 +8,7 @@ use ipnet::IpNet;
 use super::acl::Where;
 use super::bind::Way;
 use super::clients::Clients;
-use super::condition::{Alternative, Condition, Rule};
+use super::condition::{Acls, Alternative, Condition, Rule};
 use super::decide::{Closed, Step};
 use super::frontends::Backends;
 use super::importer::Importer;
@@ -62,6 +62,70 @@ impl Importer<'_> {
         Ok(())
     }
 
+    /// The `tcp-request content` rules of a frontend in mode tcp as rules of its routes, where one looks at the name that clients ask
+    /// for. They take no part in who connects then.
+    pub(super) fn by_name(
+        &mut self,
+        proxy: &Proxy,
+        place: Where,
+    ) -> Result<Option<Vec<Step>>, Closed> {
+        let rules = proxy.connections.iter();
+        let rules = rules.filter(|rule| Stage::of(&rule.line) == Stage::Content);
+        let rules: Vec<_> = rules.filter(|_| !proxy.is_http).collect();
+        let acls = match rules.is_empty() {
+            true => return Ok(None),
+            false => self.acls(proxy, place),
+        };
+        let mut steps = Vec::new();
+        for rule in rules {
+            let does = match rule.action {
+                Access::Accept => Does::Allow,
+                Access::Reject => Does::Deny(403, None),
+                Access::ExpectProxy | Access::Track(..) => continue,
+            };
+            let Some(condition) = self.condition_of_access(rule, &acls, place)? else {
+                continue;
+            };
+            steps.push(Step {
+                line: rule.line.clone(),
+                does,
+                condition,
+                spares_allowed: true,
+            });
+        }
+        let mut all = steps.iter().flat_map(|step| &step.condition.alternatives);
+        if !all.any(|one| one.is_about_hosts()) {
+            return Ok(None);
+        }
+        for step in &mut steps {
+            let condition = std::mem::take(&mut step.condition);
+            step.condition = self.seen(&step.line, condition, step.does.denies(), false)?;
+        }
+        Ok(Some(steps))
+    }
+
+    /// The condition of a `tcp-request` rule; `None`: the rule is left out.
+    fn condition_of_access(
+        &mut self,
+        rule: &Rule<Access>,
+        acls: &Acls,
+        place: Where,
+    ) -> Result<Option<Condition>, Closed> {
+        match self.condition_of(rule, acls, place) {
+            Ok(condition) => Ok(Some(condition)),
+            Err(why) => {
+                self.report.left_out(&rule.line, why);
+                let line = self.places.shown(rule.line.number);
+                match rule.action {
+                    Access::Reject => Err(Closed(format!(
+                        "{line} says who may not come, and cannot be read; correct it"
+                    ))),
+                    _ => Ok(None),
+                }
+            }
+        }
+    }
+
     /// The clients whom the `tcp-request` rules of a section let in, and the peers that send a PROXY header. Rules that count
     /// clients become limits, where there can be some.
     pub(super) fn let_in(
@@ -94,18 +158,8 @@ impl Importer<'_> {
                 continue;
             }
             let denies = rule.action == Access::Reject;
-            let condition = match self.condition_of(rule, &acls, place) {
-                Ok(condition) => condition,
-                Err(why) => {
-                    self.report.left_out(&rule.line, why);
-                    if denies {
-                        let line = self.places.shown(rule.line.number);
-                        return Err(Closed(format!(
-                            "{line} says who may not come, and cannot be read; correct it"
-                        )));
-                    }
-                    continue;
-                }
+            let Some(condition) = self.condition_of_access(rule, &acls, place)? else {
+                continue;
             };
             // A limit is one for all clients: none has been let in before.
             if denies
@@ -121,8 +175,14 @@ impl Importer<'_> {
                     continue;
                 }
             }
-            let condition = self.seen(&rule.line, condition, denies)?;
+            let condition = self.seen(&rule.line, condition, denies, false)?;
             for alternative in condition.alternatives {
+                if !alternative.is_about_any_request() && denies && !proxy.is_http {
+                    return Err(Closed(format!(
+                        "{} rejects connections by the name that they ask for, which a table does by the routes of a frontend in mode tcp alone; write it there",
+                        self.places.shown(rule.line.number)
+                    )));
+                }
                 if !alternative.is_about_any_request() {
                     let what_then = match denies {
                         true => ", so what it rejects is served",

@@ -5,7 +5,9 @@ use ballast_core::table::HostPattern;
 use super::limits::Counter;
 use super::pattern::{PathKind, PathPattern};
 use super::ports;
+use super::proxy::Changed;
 use super::ranges::{Ranges, net};
+use super::report::Kind;
 use super::world::World;
 
 /// One thing that an ACL says of a connection or a request.
@@ -42,27 +44,32 @@ impl Unlike {
 /// What the ACL is for.
 #[derive(Clone, Copy)]
 pub(super) struct Where {
+    /// Whether the rules are about requests, and not about connections.
+    pub(super) is_http: bool,
     /// Whether TLS ended at the bind.
     pub(super) tls: bool,
     /// A port of the binds, where the rules treat all of them as they treat this one.
     pub(super) port: Option<u16>,
     /// Whether a rule gives clients another address than that of their connections.
     pub(super) sets_src: bool,
+    /// What rules before it changed of the request.
+    pub(super) changed: Changed,
 }
 
-/// Reads the words of an ACL behind its name: a criterion, flags and patterns. Says what differs by `note`.
+/// Reads the words of an ACL behind its name: a criterion, flags and patterns. Says what differs by `tell`.
 pub(super) fn read(
     words: &[String],
     place: Where,
     world: &dyn World,
-    note: &mut dyn FnMut(String),
+    tell: &mut dyn FnMut(Kind, String),
 ) -> Result<Atom, String> {
     let Some((criterion, rest)) = words.split_first() else {
         return Err("has no criterion; expected one such as `src 10.0.0.0/8`".into());
     };
     let mut reader = Reader {
         place,
-        note,
+        tell,
+        cuts_port: false,
         ignore_case: false,
         method: None,
         patterns: Vec::new(),
@@ -99,15 +106,25 @@ pub(super) fn read(
             _ => reader.unknown(criterion),
         });
     }
-    Ok(match Counter::read(criterion, &reader.patterns) {
-        Some(counter) => Atom::Counter(counter),
-        None => reader.atom(criterion),
-    })
+    if let Some(counter) = Counter::read(criterion, &reader.patterns) {
+        return Ok(Atom::Counter(counter));
+    }
+    let tell = &mut reader.tell;
+    reader.patterns.retain(|pattern| {
+        let is_found = !pattern.ends_with([' ', '\t']) || criterion.starts_with("src");
+        if !is_found {
+            tell(Kind::Note, format!("a space stands behind {pattern:?}, so that haproxy never finds it; take the space out"));
+        }
+        is_found
+    });
+    Ok(reader.atom(criterion))
 }
 
 struct Reader<'a> {
     place: Where,
-    note: &'a mut dyn FnMut(String),
+    tell: &'a mut dyn FnMut(Kind, String),
+    /// Whether a converter takes the port off the host.
+    cuts_port: bool,
     ignore_case: bool,
     method: Option<String>,
     patterns: Vec<String>,
@@ -126,11 +143,16 @@ impl Reader<'_> {
         let unknown = || Atom::Unknown(format!("`{criterion}`"));
         let parts = parts(criterion);
         let (sample, converters) = parts.split_first().unwrap_or((&criterion, &[]));
+        if sample.eq_ignore_ascii_case("src") && !converters.is_empty() {
+            return Atom::Broken(format!(
+                "Ballast compares the client's address as it is, and not `{criterion}`; write the networks that are meant behind src"
+            ));
+        }
         for converter in converters {
             match *converter {
-                "lower" => self.ignore_case = true,
-                // The host without its port.
-                "field(1,:)" | "host_only" | "path_only" => {}
+                "lower" => self.in_small_letters(),
+                converter if is_host_alone(converter) => self.cuts_port = true,
+                "path_only" => {}
                 _ => return unknown(),
             }
         }
@@ -148,21 +170,60 @@ impl Reader<'_> {
             "req_ssl_hello_type" | "req.ssl_hello_type" => Atom::Always(true),
             "src" if self.place.sets_src => Atom::Broken("`set-src` gives `src` another address than the one that Ballast sees; write source-ranges by hand".into()),
             "src" => self.clients(),
+            "src_is_local" => Atom::Broken("Ballast does not know which addresses are this machine's own; write them: src 127.0.0.0/8, for example".into()),
             "path" => self.path("str"),
             "path_beg" | "url_beg" => self.path("beg"),
             "path_reg" | "url_reg" => self.path("reg"),
             "path_end" | "path_dir" | "path_sub" | "path_dom" | "path_len" => unknown(),
             _ => match host_method(name) {
-                Some(method) => self.host(method, criterion),
+                Some((of, method)) => self.name(of, method, criterion),
                 None => unknown(),
             },
+        }
+    }
+
+    /// `lower` makes small letters of all: a pattern with others is never found, unless -i stands before it.
+    fn in_small_letters(&mut self) {
+        let (patterns, tell) = (&mut self.patterns, &mut self.tell);
+        let has_others = |pattern: &String| pattern.bytes().any(|byte| byte.is_ascii_uppercase());
+        if !self.ignore_case {
+            patterns.retain(|pattern| {
+                let is_found = !has_others(pattern);
+                if !is_found {
+                    tell(Kind::Note, format!("behind `lower` haproxy never finds {pattern:?}, and the table does not have it; write it in small letters"));
+                }
+                is_found
+            });
+        }
+        self.ignore_case = true;
+    }
+
+    /// A name that clients say: in the Host field of a request, in the hello of a connection that is passed on, or in the handshake
+    /// of TLS that ended here.
+    fn name(self, of: Says, method: &str, criterion: &str) -> Atom {
+        let Where { tls, is_http, .. } = self.place;
+        match of {
+            Says::Host if !is_http => Atom::Broken(format!(
+                "`{criterion}`: in mode tcp no request is looked at; write req.ssl_sni, or mode http"
+            )),
+            Says::Handshake if tls => Atom::Broken(format!(
+                "`{criterion}`: Ballast looks at the Host of a request, which may be another name than that of TLS; write hdr(host)"
+            )),
+            Says::Handshake | Says::Hello if tls || is_http || of == Says::Handshake => {
+                let why = format!(
+                    "`{criterion}` finds nothing here, in haproxy neither: write hdr(host) for requests, and req.ssl_sni in mode tcp for TLS that is passed on"
+                );
+                (self.tell)(Kind::Note, why);
+                Atom::Always(false)
+            }
+            _ => self.host(of, method, criterion),
         }
     }
 
     fn clients(self) -> Atom {
         let mut nets = Vec::new();
         for pattern in &self.patterns {
-            match net(pattern) {
+            match net(pattern.trim()) {
                 Some(net) => nets.push(net),
                 None => {
                     return Atom::Broken(format!(
@@ -191,9 +252,8 @@ impl Reader<'_> {
                 other => return Atom::Unknown(format!("`path -m {other}`")),
             };
             if !text.starts_with('/') {
-                (self.note)(format!(
-                    "a path begins with a slash, so none is {pattern:?}"
-                ));
+                let why = format!("a path begins with a slash, so none is {pattern:?}");
+                (self.tell)(Kind::Note, why);
                 continue;
             }
             if !text
@@ -207,18 +267,27 @@ impl Reader<'_> {
         Atom::Paths(paths)
     }
 
-    fn host(self, method: &str, criterion: &str) -> Atom {
+    fn host(self, of: Says, method: &str, criterion: &str) -> Atom {
         let method = self.method.as_deref().unwrap_or(method);
         let mut hosts = Vec::new();
         let mut unlike = Unlike::default();
         for pattern in &self.patterns {
+            if pattern.contains('*') && method != "reg" {
+                let why = format!(
+                    "haproxy looks for the letter * of {pattern:?}, which no name has, so that it is never found; write hdr_end(host) with a dot at the beginning for all names below one"
+                );
+                (self.tell)(Kind::Note, why);
+                continue;
+            }
             let bare = match pattern.rsplit_once(':') {
                 Some((host, port))
                     if !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit()) =>
                 {
-                    let why = "routes do not look at the port that a client writes behind the host";
-                    (self.note)(why.into());
-                    unlike.more = Some(why.into());
+                    let why = format!(
+                        "routes do not look at the port that a client writes behind the host: {host} with any port is meant"
+                    );
+                    (self.tell)(Kind::LeftOut, why.clone());
+                    unlike.more = Some(why);
                     host
                 }
                 _ => pattern,
@@ -231,7 +300,7 @@ impl Reader<'_> {
                         let why = format!(
                             "{bare} and the hosts below it are meant, not every name that ends so"
                         );
-                        (self.note)(why.clone());
+                        (self.tell)(Kind::LeftOut, why.clone());
                         unlike.fewer = Some(why);
                         &[bare.to_owned(), format!("*.{bare}")]
                     }
@@ -240,7 +309,7 @@ impl Reader<'_> {
                     let why = format!(
                         "{bare} and the hosts below it are meant, not every name that has it inside"
                     );
-                    (self.note)(why.clone());
+                    (self.tell)(Kind::LeftOut, why.clone());
                     unlike.fewer = Some(why);
                     let bare = bare.trim_start_matches('.');
                     &[bare.to_owned(), format!("*.{bare}")]
@@ -250,6 +319,16 @@ impl Reader<'_> {
             if !self.ignore_case && bare.bytes().any(|byte| byte.is_ascii_alphabetic()) {
                 unlike.more.get_or_insert_with(|| {
                     format!("without -i haproxy means {bare} in this case alone, and a table in any case")
+                });
+            }
+            if of == Says::Host && method != "dom" {
+                let with = if self.cuts_port {
+                    "with"
+                } else {
+                    "with a port, or with"
+                };
+                unlike.more.get_or_insert_with(|| {
+                    format!("haproxy means {bare} as it is written, and a table also {with} a dot behind it")
                 });
             }
             for text in texts {
@@ -263,23 +342,52 @@ impl Reader<'_> {
     }
 }
 
-/// How a criterion looks at the host or the server name; `None`: it does not.
-fn host_method(name: &str) -> Option<&'static str> {
+/// Whether a converter of a host takes its port off.
+fn is_host_alone(converter: &str) -> bool {
+    matches!(converter, "field(1,:)" | "word(1,:)" | "host_only")
+}
+
+/// Whether Ballast looks at what a sample gives: host, path or server name, with converters that it follows.
+pub(super) fn looks_at(sample: &str) -> bool {
+    let parts = parts(sample);
+    let (first, converters) = parts.split_first().unwrap_or((&sample, &[]));
+    let first = first.to_ascii_lowercase();
+    let is_known = matches!(first.as_str(), "path" | "src") || host_method(&first).is_some();
+    let mut converters = converters.iter();
+    is_known && converters.all(|one| matches!(*one, "lower" | "path_only") || is_host_alone(one))
+}
+
+/// Where clients say a name.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Says {
+    Host,
+    Hello,
+    Handshake,
+}
+
+/// Which name a criterion looks at, and how; `None`: it does not.
+fn host_method(name: &str) -> Option<(Says, &'static str)> {
     let hosts = ["(host)", "(host,-1)", "(host,1)"];
     let of_header = hosts.iter().find_map(|host| name.strip_suffix(host));
-    let mut samples: &[&str] = &["req_ssl_sni", "req.ssl_sni", "ssl_fc_sni"];
-    if of_header.is_some() {
-        samples = &["hdr", "req.hdr", "req.fhdr", "hdr_req", "shdr"];
-    }
+    let names = match of_header {
+        Some(_) => ["hdr", "req.hdr", "req.fhdr", "hdr_req", "shdr"].as_slice(),
+        None => &["req_ssl_sni", "req.ssl_sni", "ssl_fc_sni"],
+    };
     let name = of_header.unwrap_or(name);
-    if samples.contains(&name) {
-        return Some("str");
+    let of = match name {
+        _ if of_header.is_some() => Says::Host,
+        name if name.starts_with("ssl_fc_sni") => Says::Handshake,
+        _ => Says::Hello,
+    };
+    if names.contains(&name) {
+        return Some((of, "str"));
     }
     let methods = ["beg", "end", "dom", "reg", "sub", "dir"];
     let (_, method) = name
         .rsplit_once('_')
-        .filter(|(sample, _)| samples.contains(sample))?;
-    methods.into_iter().find(|known| *known == method)
+        .filter(|(sample, _)| names.contains(sample))?;
+    let method = methods.into_iter().find(|known| *known == method)?;
+    Some((of, method))
 }
 
 /// A sample and its converters: the words between commas that stand outside of parentheses.
@@ -319,10 +427,10 @@ fn simple_expression(pattern: &str) -> Option<(PathKind, &str)> {
     fits.then_some((kind, text))
 }
 
-/// What stands in a file: one thing a line, with comments.
+/// What stands in a file: one thing a line, with comments. A space behind it belongs to it.
 pub(super) fn lines_of(bytes: &[u8]) -> Vec<String> {
     let text = String::from_utf8_lossy(bytes);
-    let lines = text.lines().map(str::trim);
+    let lines = text.lines().map(str::trim_start);
     lines
         .filter(|line| !line.is_empty() && !line.starts_with('#'))
         .map(str::to_owned)

@@ -199,6 +199,7 @@ impl Importer<'_> {
                 return Err("`crl-file`: Ballast reads no list of revoked certificates, and would let their owners in; remove the word once none of these certificates is valid any more".into());
             }
             (Some(mode), Some(ca)) => {
+                self.report.note(line, "Ballast tells endpoints the name of the client's certificate in X-SSL-Client-DN, in place of what the client sent there");
                 client_auth = Some(ClientAuth {
                     ca: file(&self.below(self.ca_base.as_deref(), ca)),
                     mode: match mode {

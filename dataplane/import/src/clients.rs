@@ -1,12 +1,55 @@
 //! A list of rules and the clients that it lets through: some rules answer for all of them, some take a part away.
 
+use std::collections::HashMap;
+
 use ballast_core::table::HostPattern;
 
 use super::decide::Step;
 use super::pattern::PathPattern;
 use super::proxy::Does;
 use super::ranges::Ranges;
+use super::routes::around;
 use super::words::Line;
+
+/// Rules by the hosts that they ask for, so that of very many only those are looked at that a host may fit.
+pub(super) struct ByHost {
+    /// Those that fit any host, as far as is known without looking.
+    any: Vec<usize>,
+    named: HashMap<HostPattern, Vec<usize>>,
+}
+
+impl ByHost {
+    pub(super) fn of(steps: &[Step]) -> Self {
+        let mut index = Self {
+            any: Vec::new(),
+            named: HashMap::new(),
+        };
+        for (at, step) in steps.iter().enumerate() {
+            let alternatives = &step.condition.alternatives;
+            let lists: Option<Vec<&Vec<HostPattern>>> =
+                alternatives.iter().map(|one| one.hosts.first()).collect();
+            let Some(lists) = lists else {
+                index.any.push(at);
+                continue;
+            };
+            for host in lists.into_iter().flatten() {
+                index.named.entry(host.clone()).or_default().push(at);
+            }
+        }
+        index
+    }
+
+    /// The numbers of the rules that a host may fit, in their order.
+    fn fitting(&self, host: Option<&HostPattern>) -> Vec<usize> {
+        let mut fitting = self.any.clone();
+        for pattern in host.into_iter().flat_map(around) {
+            fitting.extend(self.named.get(&pattern).into_iter().flatten());
+        }
+        fitting.sort_unstable();
+        fitting.dedup();
+        fitting
+    }
+}
 
 /// The clients that rules have let through so far.
 pub(super) struct Clients {
@@ -46,12 +89,16 @@ impl Clients {
     pub(super) fn pass<'s>(
         &mut self,
         steps: &'s [Step],
+        index: &ByHost,
         host: Option<&HostPattern>,
         path: &PathPattern,
         cannot: &mut dyn FnMut(&Line),
         took: &mut dyn FnMut(usize),
     ) -> Option<&'s Step> {
-        for (index, step) in steps.iter().enumerate() {
+        for index in index.fitting(host) {
+            let Some(step) = steps.get(index) else {
+                continue;
+            };
             let alternatives = step.condition.alternatives.iter();
             let fitting = alternatives.filter(|alternative| alternative.covers(host, path));
             let who = fitting.fold(Ranges::none(), |who, alternative| {

@@ -12,7 +12,7 @@ use super::ranges::Ranges;
 use super::words::Line;
 
 /// A condition: one of these must hold.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Condition {
     pub(super) alternatives: Vec<Alternative>,
 }
@@ -53,6 +53,10 @@ impl Alternative {
             && self.paths.is_empty()
             && self.no_hosts.is_empty()
             && self.no_paths.is_empty()
+    }
+
+    pub(super) fn is_about_hosts(&self) -> bool {
+        !self.hosts.is_empty() || !self.no_hosts.is_empty()
     }
 
     /// What Ballast cannot look at.
@@ -150,7 +154,7 @@ pub(super) fn read(
     let mut said_something = false;
     while let Some((word, after)) = rest.split_first() {
         rest = after;
-        if word == "or" || word == "||" {
+        if word.eq_ignore_ascii_case("or") || word == "||" {
             normal.append(&mut current);
             current = vec![Vec::new()];
             continue;

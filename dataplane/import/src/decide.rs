@@ -6,13 +6,13 @@ use std::collections::BTreeMap;
 use ballast_core::table::{HostPattern, Redirect, UrlPath};
 
 use super::acl::{self, Atom, Where};
-use super::clients::Clients;
+use super::clients::{ByHost, Clients};
 use super::condition::{self, Acls, Alternative, Condition, Rule};
 use super::importer::Importer;
 use super::limits;
 use super::pages::Page;
 use super::pattern::{PathKind, PathPattern};
-use super::proxy::{Does, Proxy};
+use super::proxy::{Changed, Does, Proxy};
 use super::ranges::Ranges;
 use super::routes::{Named, Verdict};
 use super::words::Line;
@@ -25,7 +25,8 @@ pub(super) enum Action {
         /// The beginning of the path that the endpoint does not see.
         strip: Option<String>,
     },
-    Redirect(Redirect),
+    /// A redirect, and the line that says it.
+    Redirect(Line, Redirect),
     Status(u16),
     /// An answer with a page of its own, which this line names.
     Answer(Line, u16, Page),
@@ -56,8 +57,8 @@ impl Step {
             }
             Does::Deny(status, None) | Does::Answer(status, None) => Some(Action::Status(*status)),
             Does::Auth => Some(Action::Status(403)),
-            Does::Redirect(target) => Some(Action::Redirect(target.clone())),
-            Does::Allow | Does::Backend(_) | Does::Default => None,
+            Does::Redirect(target) => Some(Action::Redirect(self.line.clone(), target.clone())),
+            Does::Allow | Does::Backend(_) | Does::Default | Does::Changes(_) => None,
         }
     }
 }
@@ -86,7 +87,9 @@ impl Importer<'_> {
 
     fn atom(&mut self, line: &Line, words: &[String], place: Where) -> Result<Atom, String> {
         let report = &mut self.report;
-        acl::read(words, place, self.world, &mut |why| report.note(line, why))
+        acl::read(words, place, self.world, &mut |kind, why| {
+            report.lines(kind, line, line.number, why);
+        })
     }
 
     pub(super) fn condition_of<A>(
@@ -99,7 +102,7 @@ impl Importer<'_> {
         let mut read = |words: &[String]| self.atom(line, words, place);
         let mut condition = condition::read(&rule.condition, acls, &mut read)?;
         if !rule.entry.is_empty() {
-            let atom = acl::read(&rule.entry, place, self.world, &mut |_| {})?;
+            let atom = self.atom(line, &rule.entry, place)?;
             condition
                 .alternatives
                 .retain_mut(|alternative| alternative.add(&atom, false));
@@ -113,11 +116,15 @@ impl Importer<'_> {
             return Err(self.not_open(number));
         }
         let acls = self.acls(proxy, place);
+        let mut place = place;
         let mut steps = Vec::new();
         steps.extend(self.monitor(proxy));
         for rule in proxy.requests.iter().chain(&proxy.redirects) {
             if proxy.is_http {
-                steps.extend(self.step(rule, &acls, place)?);
+                match rule.action {
+                    Does::Changes(what) => place.changed.add(what, &rule.line),
+                    _ => steps.extend(self.step(rule, &acls, place)?),
+                }
             } else {
                 let why = "in mode tcp it has no effect, as in haproxy";
                 self.report.note(&rule.line, why);
@@ -142,15 +149,19 @@ impl Importer<'_> {
                 "Ballast asks for no password: who must give one is denied; let the endpoint ask",
             );
         }
-        let condition = match self.condition_of(rule, acls, place) {
+        let mut condition = match self.condition_of(rule, acls, place) {
             Ok(condition) => condition,
-            Err(why) if does.denies() => return Err(self.closed(line, &why)),
+            Err(why) if does.refuses() => return Err(self.closed(line, &why)),
             Err(why) => {
                 self.report.left_out(line, why);
                 return Ok(None);
             }
         };
-        let condition = self.seen(line, condition, does.denies())?;
+        for one in &mut condition.alternatives {
+            self.changed_before(one, place.changed);
+        }
+        let is_part = !rule.entry.is_empty();
+        let condition = self.seen(line, condition, does.refuses(), is_part)?;
         self.answered_alike(line, does, &condition);
         self.hosts_alike(line, does, &condition);
         Ok(Some(Step {
@@ -159,6 +170,22 @@ impl Importer<'_> {
             condition,
             spares_allowed: line.word(0) != "redirect" && !does.chooses(),
         }))
+    }
+
+    /// What a rule before this one changed of the request, this one would look at as it was.
+    fn changed_before(&self, one: &mut Alternative, changed: Changed) {
+        let by_path = !one.paths.is_empty() || !one.no_paths.is_empty();
+        let host = changed
+            .host
+            .filter(|_| one.is_about_hosts())
+            .map(|line| ("host", line));
+        let path = changed.path.filter(|_| by_path).map(|line| ("path", line));
+        if let Some((what, line)) = host.or(path) {
+            one.broken = Some(format!(
+                "it looks at the {what} that {} has changed, and Ballast at that of the client; write it before that line",
+                self.places.shown(line)
+            ));
+        }
     }
 
     /// Reports a denial by the client's address with another status or a page: `source-ranges` of a table answer 403.
@@ -222,18 +249,21 @@ impl Importer<'_> {
         })
     }
 
-    /// The alternatives that Ballast can look at. A denial to which it knows no exception holds without the exception.
+    /// The alternatives that Ballast can look at. A denial to which it knows no exception holds without the exception. `is_part`: it
+    /// is the condition of a part of the line alone.
     pub(super) fn seen(
         &mut self,
         line: &Line,
         condition: Condition,
         denies: bool,
+        is_part: bool,
     ) -> Result<Condition, Closed> {
         let mut alternatives = Vec::new();
         let mut followed = condition.alternatives.iter();
-        let in_part = followed.any(|one| {
-            one.not_seen().is_none() || denies && one.unknown.is_empty() && one.broken.is_none()
-        });
+        let in_part = is_part
+            || followed.any(|one| {
+                one.not_seen().is_none() || denies && one.unknown.is_empty() && one.broken.is_none()
+            });
         for mut alternative in condition.alternatives {
             let Some(what) = alternative.not_seen().map(str::to_owned) else {
                 alternatives.push(alternative);
@@ -342,10 +372,9 @@ impl Rules<'_> {
             .flat_map(|step| &step.condition.alternatives)
     }
 
-    /// The paths of which a backend takes the beginning off.
-    pub(super) fn strip_of(&self, name: &str) -> Option<&PathPattern> {
-        let (proxy, _) = self.backends.get(name)?;
-        proxy.strip.as_ref().map(|(_, path)| path)
+    /// The line by which a backend takes the beginning off paths, and which paths these are.
+    pub(super) fn stripping(&self, name: &str) -> Option<&(Line, PathPattern)> {
+        self.backends.get(name)?.0.strip.as_ref()
     }
 
     /// Where the requests of a region go, and whose are not denied. `cannot` is told of lines that routes cannot follow, and `took`
@@ -354,11 +383,12 @@ impl Rules<'_> {
         &self,
         host: Option<&HostPattern>,
         path: &PathPattern,
+        index: &ByHost,
         cannot: &mut dyn FnMut(&Line),
         took: &mut dyn FnMut(usize),
     ) -> (Verdict<Action>, Ranges) {
         let mut clients = Clients::of(Ranges::all());
-        let step = clients.pass(&self.steps, host, path, cannot, took);
+        let step = clients.pass(&self.steps, index, host, path, cannot, took);
         let backend = match step.map(|step| &step.does) {
             None | Some(Does::Default) => self.default.as_ref(),
             Some(Does::Backend(name)) => Some(name),
@@ -369,7 +399,8 @@ impl Rules<'_> {
                 Some((_, steps)) if name != self.name => {
                     // The rules of a backend hold for those, too, whom an `allow` of the frontend let through.
                     clients = Clients::of(clients.all());
-                    let step = clients.pass(steps, host, path, cannot, &mut |_| {});
+                    let step =
+                        clients.pass(steps, &ByHost::of(steps), host, path, cannot, &mut |_| {});
                     step.and_then(Step::answer)
                         .unwrap_or_else(|| self.service(name, path))
                 }

@@ -11,14 +11,17 @@ use ballast_core::table::{
 
 use super::acl::Where;
 use super::bind::{BindLine, Way};
+use super::clients::ByHost;
+use super::condition::Rule;
 use super::decide::{Action, Closed, Rules, Step};
 use super::importer::Importer;
+use super::pattern::host_contains;
 use super::ports::groups;
-use super::proxy::{Access, Does, Kind, Proxy};
+use super::proxy::{Access, Changed, Does, Kind, Proxy, Stage};
 use super::ranges::Ranges;
-use super::routes::{Named, Verdict, any_path};
+use super::routes::{Named, Region, Verdict, any_path};
 use super::services::idle;
-use super::table::leads_to;
+use super::table::leads;
 use super::words::Line;
 
 /// Backends by their names.
@@ -46,8 +49,9 @@ impl Importer<'_> {
         backends: &Backends<'_>,
         taken: &mut Taken,
     ) -> Vec<Made<Frontend>> {
-        let led_to = backends.values().filter(|backend| leads_to(proxy, backend));
-        let groups = groups(proxy, led_to.copied());
+        let led_to = leads(proxy).into_iter();
+        let led_to = led_to.filter_map(|name| backends.get(name).copied());
+        let groups = groups(proxy, led_to);
         if groups.len() > 1 {
             let mut others = groups.iter().zip(groups.iter().skip(1));
             let why = match others.any(|(one, other)| one.way != other.way) {
@@ -140,10 +144,13 @@ impl Importer<'_> {
         // Behind a PROXY header `dst_port` is the one that the header names.
         let port = binds.first().map(Bind::port);
         let place = Where {
+            is_http: proxy.is_http,
             tls: way.tls.is_some(),
             port: port.filter(|_| !way.accept_proxy && !expects_proxy),
             sets_src: proxy.sets_src,
+            changed: Changed::default(),
         };
+        let by_name = self.by_name(proxy, place)?;
         let mut frontend = Frontend {
             name,
             description: proxy.description.clone(),
@@ -173,14 +180,20 @@ impl Importer<'_> {
             default: None,
             errors: Entries::default(),
         };
-        self.connections(&mut frontend, proxy, backends, way, place)?;
+        let mut own = proxy.clone();
+        let is_routed = |rule: &Rule<Access>| Stage::of(&rule.line) == Stage::Content;
+        own.connections
+            .retain(|rule| by_name.is_none() || !is_routed(rule));
+        self.connections(&mut frontend, &own, backends, way, place)?;
         if let Some(keys) = way.tls.as_ref().and_then(|tls| tls.ticket_keys.as_ref()) {
             self.ticket_keys = Some(keys.clone());
         }
+        let mut steps = by_name.unwrap_or_default();
+        steps.extend(self.steps(proxy, place)?);
         let mut rules = Rules {
             name: &proxy.name,
-            steps: self.steps(proxy, place)?,
-            default: default_backend(proxy),
+            steps,
+            default: default_backend(proxy).map(str::to_owned),
             backends: BTreeMap::new(),
         };
         self.add_backends(&mut rules, proxy, backends, place)?;
@@ -200,8 +213,13 @@ impl Importer<'_> {
         rules: &mut Rules<'p>,
         proxy: &'p Proxy,
         backends: &Backends<'p>,
-        place: Where,
+        mut place: Where,
     ) -> Result<(), Closed> {
+        for rule in proxy.requests.iter().filter(|_| proxy.is_http) {
+            if let Does::Changes(what) = rule.action {
+                place.changed.add(what, &rule.line);
+            }
+        }
         let named = rules.steps.iter().filter_map(|step| match &step.does {
             Does::Backend(name) => Some((step.line.clone(), name.clone())),
             _ => None,
@@ -258,10 +276,10 @@ impl Importer<'_> {
             let is_empty = backend.is_some_and(|(backend, _)| backend.servers.is_empty());
             let mut alternatives = step.condition.alternatives.iter();
             if is_empty && alternatives.any(|one| !one.clients.is_all()) {
-                self.report.note(
-                    &step.line,
-                    "the backend has no server in the table, so these clients are denied",
-                );
+                match proxy.is_http {
+                    true => self.report.left_out(&step.line, "the backend has no server in the table, and a route does not lead some clients elsewhere: these clients are answered 403, and not 503 with its page"),
+                    false => self.report.note(&step.line, "the backend has no server in the table, so these clients are denied"),
+                }
                 step.does = Does::Deny(503, None);
             }
         }
@@ -302,6 +320,7 @@ impl Importer<'_> {
         let (verdict, _) = rules.decide(
             None,
             &any_path(),
+            &ByHost::of(&rules.steps),
             &mut |line| cannot.push(line.clone()),
             &mut |_| {},
         );
@@ -342,11 +361,19 @@ impl Importer<'_> {
             ..Named::default()
         };
         let (regions, _) = self.routes_of(proxy, rules, &named)?;
+        let is_service =
+            |region: &Region<Action>| matches!(region.verdict.action, Action::Service { .. });
         let mut routes = Vec::new();
-        for region in regions {
+        for region in &regions {
             let Action::Service { name, .. } = &region.verdict.action else {
-                if region.host.is_some() {
-                    self.report.left_out(&proxy.head, "connections for some names lead to no backend here, and none is needed for others; check the routes");
+                // A name without a route is refused, unless a route for more names has it.
+                let mut wider = regions.iter().filter(|wider| is_service(wider));
+                if let Some(host) = &region.host
+                    && wider.any(|wider| host_contains(wider.host.as_ref(), Some(host)))
+                {
+                    return Err(Closed(format!(
+                        "connections for {host} are rejected and those for other names are not, which no route says; write the names that are served"
+                    )));
                 }
                 continue;
             };
@@ -367,10 +394,10 @@ impl Importer<'_> {
 }
 
 /// Where connections go that no rule sends elsewhere.
-pub(super) fn default_backend(proxy: &Proxy) -> Option<String> {
+pub(super) fn default_backend(proxy: &Proxy) -> Option<&str> {
     match &proxy.default_backend {
-        Some((_, name)) => Some(name.clone()),
-        None if proxy.kind == Kind::Listen => Some(proxy.name.clone()),
+        Some((_, name)) => Some(name),
+        None if proxy.kind == Kind::Listen => Some(&proxy.name),
         None => None,
     }
 }
@@ -402,7 +429,9 @@ fn name(proxy: &Proxy, suffix: &str, taken: &mut Taken) -> String {
 
 /// A comment on ranges that are all but a few.
 fn all_but(frontend: &Frontend) -> Option<String> {
-    let ranges = frontend.source_ranges.as_ref()?;
+    let default = frontend.default.as_ref();
+    let of_default = default.and_then(|route| route.source_ranges.as_ref());
+    let ranges = frontend.source_ranges.as_ref().or(of_default)?;
     let others = Ranges::of(ranges).not().nets()?;
     let others: Vec<String> = others.iter().map(ToString::to_string).collect();
     let few = others.len() * 2 < ranges.len();

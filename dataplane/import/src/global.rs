@@ -37,6 +37,9 @@ impl Importer<'_> {
                     || words.contains(&"force-tlsv13");
                 self.report.note(line, TLS_WORDS);
             }
+            "ssl-server-verify" if matches!(value, "none" | "required") => {
+                self.verifies_servers = value == "required";
+            }
             // `setenv` is known before the lines are cut.
             "stats" | "setenv" | "presetenv" => {}
             keyword if keyword.starts_with("tune.") => {

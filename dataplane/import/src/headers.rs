@@ -1,9 +1,9 @@
 //! Header fields that rules set, add or remove: `http-request`, `http-response` and `http-after-response` with `set-header` and its
 //! like, and the old `reqadd`, `reqdel`, `rspadd`, `rspdel`.
 
-use super::condition::split;
+use super::condition::{Rule, split};
 use super::importer::Importer;
-use super::proxy::{Change, Edit, Of, Proxy};
+use super::proxy::{Change, Does, Edit, Of, Proxy, What};
 use super::words::Line;
 
 impl Importer<'_> {
@@ -21,7 +21,7 @@ impl Importer<'_> {
                     "http-after-response" => Of::AllAnswers,
                     _ => Of::Responses,
                 };
-                let change = change(action, value);
+                let change = change(action, value)?;
                 self.edit(line, of, name, change, condition, proxy)
             }
             [action @ ("deny" | "silent-drop"), ..] => Err(format!(
@@ -78,6 +78,10 @@ impl Importer<'_> {
         condition: &[String],
         proxy: &mut Proxy,
     ) -> Result<(), String> {
+        if of == Of::Requests && name.eq_ignore_ascii_case("Host") {
+            let rule = Rule::new(line, Does::Changes(What::Host), &[]);
+            proxy.requests.push(rule);
+        }
         if of == Of::Requests {
             if name.eq_ignore_ascii_case("X-Forwarded-For") {
                 if let Some(result) = Self::forwarded_for(line, &change, condition, proxy) {
@@ -148,12 +152,15 @@ impl Importer<'_> {
 }
 
 /// What `set-header`, `add-header` or `del-header` does with a field.
-pub(super) fn change(action: &str, value: &[&str]) -> Change {
-    match action {
-        "del-header" => Change::Remove,
-        "add-header" => Change::Add(value.join(" ")),
+pub(super) fn change(action: &str, value: &[&str]) -> Result<Change, String> {
+    Ok(match (action, value) {
+        ("del-header", [] | ["-m", "str"]) => Change::Remove,
+        ("del-header", _) => {
+            return Err("a header edit of Ballast takes out a field of one name, and those of a pattern stay; write a line for each name".into());
+        }
+        ("add-header", _) => Change::Add(value.join(" ")),
         _ => Change::Set(value.join(" ")),
-    }
+    })
 }
 
 /// Whether a line sets a field of `X-Forwarded-` to what Ballast sets it to by itself.

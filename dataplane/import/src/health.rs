@@ -35,8 +35,10 @@ impl Importer<'_> {
             self.report.left_out(&server.line, "all endpoints of a service are checked alike, as the first one that is checked; give this one a backend of its own");
         }
         if let Some(comment) = &comment {
-            let why = format!("all endpoints of a service are checked; {comment}");
-            self.report.note(&first.line, why);
+            let why = format!(
+                "all endpoints of a service are checked, and leave it when their checks fail; {comment}: give these a backend of their own"
+            );
+            self.report.left_out(&first.line, why);
         }
         let health = self.check(proxy, &first.line, checks);
         (Some(health), comment)

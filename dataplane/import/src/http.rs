@@ -4,14 +4,16 @@ use std::collections::HashSet;
 
 use ballast_core::table::{
     Frontend, FrontendHttp, HeaderEdits, HostPattern, List, OrMap, PathMatch, Protocol, Route,
-    UrlPath, XForwarded,
+    UnknownName, UrlPath, XForwarded,
 };
 
-use super::bind::Way;
+use super::bind::{Tls, Way};
+use super::clients::ByHost;
+use super::condition::Alternative;
 use super::decide::{Action, Closed, Rules, Step};
 use super::importer::Importer;
 use super::pattern::{PathKind, PathPattern};
-use super::proxy::{Edit, Of, Proxy};
+use super::proxy::{Change, Edit, Of, Proxy};
 use super::ranges::Ranges;
 use super::routes::{self, Named, Region, Verdict, any_path};
 use super::services::file;
@@ -41,8 +43,9 @@ impl Importer<'_> {
         let answered = regions.iter().map(|region| &region.verdict);
         let answered = answered.filter(|verdict| verdict.action != Action::Status(403));
         let answered = answered.fold(Ranges::none(), |all, verdict| all.or(&verdict.clients));
-        if !answered.is_all() && !answered.is_none() {
-            self.report.note(&proxy.head, "clients that are denied on every path are reset as they connect, in place of an answer");
+        let lists = regions.len().saturating_mul(answered.count());
+        if lists > MOST_RANGES && !answered.is_none() {
+            self.report.left_out(&proxy.head, "clients that are denied on every path are reset as they connect, in place of an answer: a list of them at each route would be too long");
             for clients in regions.iter_mut().map(|region| &mut region.verdict.clients) {
                 if answered.and_not(clients).is_none() {
                     *clients = Ranges::all();
@@ -66,7 +69,9 @@ impl Importer<'_> {
         frontend.routes = List::new(routes);
         let mut http = FrontendHttp {
             x_forwarded: self.x_forwarded(proxy, &rules),
-            response_headers: self.edits_of_all_answers(proxy),
+            response_headers: self.edits_of_all_answers(proxy, way),
+            // With this status haproxy answers for servers that refuse connections.
+            unreachable_status: 503,
             ..FrontendHttp::default()
         };
         if let Some(tls) = &way.tls
@@ -74,31 +79,71 @@ impl Importer<'_> {
         {
             http.http2 = OrMap::Value(false);
         }
-        match &proxy.hsts {
-            Some((_, seconds)) if way.tls.is_some() => {
-                http.hsts = format!("{seconds}s").parse().ok();
-            }
-            Some((line, _)) if proxy.binds.iter().all(|bind| bind.way.tls.is_none()) => {
-                self.report.note(line, "browsers ignore it over plain HTTP");
-            }
-            _ => {}
+        if let (Some((_, seconds)), Some(_)) = (&proxy.hsts, &way.tls) {
+            http.hsts = format!("{seconds}s").parse().ok();
         }
+        self.strict_names(proxy, way);
+        self.ports_of_redirects(frontend, way, &regions);
+        self.inner_prefixes(&rules, &regions);
         frontend.errors = self.errors(proxy, &rules);
-        let mut statuses = frontend.errors.iter().map(|(status, _)| status.code());
-        if statuses.any(|status| status == 503) {
-            // With this status haproxy answers for servers that refuse connections, and shows the page.
-            http.unreachable_status = 503;
-        }
         frontend.http = (http != FrontendHttp::default()).then(|| Box::new(http));
         Ok(())
     }
 
     /// The edits of every answer of a frontend.
-    fn edits_of_all_answers(&mut self, proxy: &Proxy) -> Option<Box<HeaderEdits>> {
+    fn edits_of_all_answers(&mut self, proxy: &Proxy, way: &Way) -> Option<Box<HeaderEdits>> {
         let edits = proxy.edits.iter();
-        let edits: Vec<&Edit> = edits.filter(|edit| edit.of == Of::AllAnswers).collect();
+        let mut edits: Vec<&Edit> = edits.filter(|edit| edit.of == Of::AllAnswers).collect();
+        // `hsts` of a table is for https alone.
+        let hsts = proxy.hsts.as_ref().map(|(line, seconds)| Edit {
+            line: line.clone(),
+            of: Of::AllAnswers,
+            name: "Strict-Transport-Security".into(),
+            change: Change::Set(format!("max-age={seconds}")),
+        });
+        edits.extend(hsts.as_ref().filter(|_| way.tls.is_none()));
         let edits = self.edits(&edits);
         (edits != HeaderEdits::default()).then(|| Box::new(edits))
+    }
+
+    /// Tells of requests that haproxy serves and a frontend with strict names refuses.
+    fn strict_names(&mut self, proxy: &Proxy, way: &Way) {
+        let bind = proxy.binds.iter().find(|bind| {
+            let refuses = |tls: &Tls| tls.table.unknown_name == UnknownName::Refuse;
+            bind.way == *way && bind.way.tls.as_ref().is_some_and(refuses)
+        });
+        if let Some(bind) = bind {
+            self.report.left_out(&bind.line, "strict-sni: a request whose Host has no certificate here is answered 421 (misdirected), and haproxy serves it");
+        }
+    }
+
+    /// Tells of redirects to another scheme behind a port that clients write into the Host.
+    fn ports_of_redirects(&mut self, frontend: &Frontend, way: &Way, regions: &[Region<Action>]) {
+        let usual = if way.tls.is_some() { 443 } else { 80 };
+        if frontend.bind.iter().all(|bind| bind.port() == usual) {
+            return;
+        }
+        for region in regions {
+            if let Action::Redirect(line, target) = &region.verdict.action
+                && target.scheme.is_some()
+                && target.host.is_none()
+            {
+                self.report.left_out(line, "the redirect leads to the port of its scheme, and that of haproxy to the port that the client wrote behind the host");
+            }
+        }
+    }
+
+    /// Tells of expressions that take off what stands inside of a path, too.
+    fn inner_prefixes(&mut self, rules: &Rules<'_>, regions: &[Region<Action>]) {
+        for region in regions {
+            if let Action::Service { name, strip: None } = &region.verdict.action
+                && let Some((line, _)) = rules.stripping(name)
+                && line.word(0) == "http-request"
+                && !line.word(2).starts_with('^')
+            {
+                self.report.left_out(line, "the expression fits inside of paths, too, of which Ballast takes nothing off: it does where they begin so; begin it with ^");
+            }
+        }
     }
 
     /// Tells at the top of the report where a denial, whose exceptions are not looked at, closes the whole frontend.
@@ -210,6 +255,7 @@ impl Importer<'_> {
         let mut cannot: Vec<Line> = Vec::new();
         let mut served = Ranges::none();
         let mut took = vec![false; rules.steps.len()];
+        let index = ByHost::of(&rules.steps);
         let mut decide = |host: Option<&_>, path: &_| {
             let mut add = |line: &Line| {
                 if !cannot.contains(line) {
@@ -221,15 +267,22 @@ impl Importer<'_> {
                     *took = true;
                 }
             };
-            let (verdict, clients) = rules.decide(host, path, &mut add, &mut tick);
+            let (verdict, clients) = rules.decide(host, path, &index, &mut add, &mut tick);
             served = served.or(&clients);
             verdict
         };
-        let regions = if named.regions() <= routes::MOST {
+        let regions = if named.fits(0) {
             routes::regions(named, &mut decide)
         } else {
-            self.report.note(&proxy.head, "it has very many hosts and paths: where a request fits one line by its host and another by its path, its host decides, whatever the order of the lines");
-            apart(rules, named, &mut decide)?
+            let (regions, lost) = apart(rules, named, &mut decide)?;
+            if let Some((line, others)) = lost.split_first() {
+                let others = match others.len() {
+                    0 => String::new(),
+                    more => format!(", and so for {more} more lines"),
+                };
+                self.report.left_out(line, format!("{} has too many hosts and paths: where a request fits this line by its path and another line by its host, the other one decides, whatever their order{others}; divide the section, or name the hosts here", proxy.name));
+            }
+            regions
         };
         for (step, took) in rules.steps.iter().zip(took) {
             let never = step.condition.alternatives.is_empty() || cannot.contains(&step.line);
@@ -273,7 +326,7 @@ impl Importer<'_> {
                     Err(why) => self.report.left_out(line, why),
                 }
             }
-            Action::Redirect(target) => {
+            Action::Redirect(_, target) => {
                 route.redirect = Some(Box::new(target.clone()));
             }
             Action::Service { name, strip } => {
@@ -293,27 +346,39 @@ impl Importer<'_> {
     }
 }
 
-/// Regions of hosts, and regions of paths, where all of both together would be too many. What is denied, answered or redirected by
-/// its path is so for each host.
+/// Ranges of clients at all routes of a frontend together.
+const MOST_RANGES: usize = 20_000;
+
+/// Regions of hosts, and regions of paths, where all of both together would be too many, with the lines that lose thereby. What is
+/// denied, answered or redirected by its path is so for each host.
 fn apart(
     rules: &Rules<'_>,
     named: &Named,
     decide: &mut dyn FnMut(Option<&HostPattern>, &PathPattern) -> Verdict<Action>,
-) -> Result<Vec<Region<Action>>, Closed> {
+) -> Result<(Vec<Region<Action>>, Vec<Line>), Closed> {
     let mut of_hosts = Named {
         hosts: named.hosts.clone(),
         ..Named::default()
     };
     for step in rules.all_steps() {
         for one in &step.condition.alternatives {
-            let by_host = !one.hosts.is_empty() || !one.no_hosts.is_empty();
-            if by_host || !one.no_paths.is_empty() || !step.does.chooses() {
+            if one.is_about_hosts() || !one.no_paths.is_empty() || !step.does.chooses() {
                 let paths = one.paths.iter().flatten().chain(&one.no_paths);
                 of_hosts.paths.extend(paths.cloned());
             }
         }
     }
-    if of_hosts.regions().max(named.paths.len()) > routes::MOST {
+    let mut lost = Vec::new();
+    for step in before_hosts(&rules.steps) {
+        let alternatives = step.condition.alternatives.iter();
+        let paths = alternatives.flat_map(|one| one.paths.iter().flatten());
+        let paths: Vec<_> = paths.cloned().collect();
+        match of_hosts.fits(paths.len()) {
+            true => of_hosts.paths.extend(paths),
+            false => lost.push(step.line.clone()),
+        }
+    }
+    if !of_hosts.fits(0) || named.paths.len() > routes::MOST {
         return Err(Closed(
             "its hosts and paths together are too many; divide it".into(),
         ));
@@ -328,10 +393,11 @@ fn apart(
     for region in regions {
         // A backend that takes a prefix off does so for requests that get there by their host, too.
         let strip = match &region.verdict.action {
-            Action::Service { name, strip: None } => rules.strip_of(name),
+            Action::Service { name, strip: None } => rules.stripping(name),
             _ => None,
         };
-        if let Some(path) = strip.cloned().filter(|path| region.path.contains(path)) {
+        let strip = strip.map(|(_, path)| path.clone());
+        if let Some(path) = strip.filter(|path| region.path.contains(path)) {
             all.push(Region {
                 host: region.host.clone(),
                 verdict: decide(region.host.as_ref(), &path),
@@ -342,5 +408,24 @@ fn apart(
     }
     let mut seen = HashSet::new();
     all.retain(|region| seen.insert((region.host.clone(), region.path.clone())));
-    Ok(all)
+    Ok((all, lost))
+}
+
+/// The lines that choose by the path alone, and stand before one that looks at hosts, or behind one that looks at both.
+fn before_hosts(steps: &[Step]) -> impl Iterator<Item = &Step> {
+    let has = |step: &Step, kind: fn(&Alternative) -> bool| {
+        let mut alternatives = step.condition.alternatives.iter();
+        alternatives.any(kind)
+    };
+    let with_paths = |one: &Alternative| one.is_about_hosts() && !one.paths.is_empty();
+    let by_path = |one: &Alternative| !one.is_about_hosts() && !one.paths.is_empty();
+    let looks = |step: &Step| has(step, Alternative::is_about_hosts);
+    let last = steps.iter().rposition(looks).unwrap_or_default();
+    let first = steps.iter().position(|step| has(step, with_paths));
+    let first = first.unwrap_or(steps.len());
+    let steps = steps.iter().enumerate();
+    let by_path = steps.filter(move |(at, step)| {
+        (*at < last || *at > first) && step.does.chooses() && has(step, by_path)
+    });
+    by_path.map(|(_, step)| step)
 }

@@ -18,6 +18,8 @@ pub(super) struct Importer<'w> {
     pub(super) ca_base: Option<String>,
     /// Whether binds speak TLS 1.3 only, where they do not say otherwise.
     pub(super) only_v13: bool,
+    /// Whether servers are verified whose line does not say it.
+    pub(super) verifies_servers: bool,
     pub(super) log_targets: Vec<LogTarget>,
     pub(super) ticket_keys: Option<String>,
     /// Whether files can be written beside the table.
@@ -41,6 +43,7 @@ impl<'w> Importer<'w> {
             crt_base: None,
             ca_base: None,
             only_v13: false,
+            verifies_servers: true,
             log_targets: Vec::new(),
             ticket_keys: None,
             has_folder,

@@ -165,7 +165,8 @@ const TABLE: &[Row] = &[
         "acme"),
     of(Section, 0, LeftOut("has no name, by which errorfiles could use it; give it one"), "http-errors"),
     of(Global, 0, Read,
-        "ca-base crt-base hard-stop-after log maxconn nbthread presetenv setenv ssl-default-bind-options stats"),
+        "ca-base crt-base hard-stop-after log maxconn nbthread presetenv setenv ssl-default-bind-options ssl-server-verify \
+         stats"),
     of(Global, 0, Noted("the account, the folder and the background are the service manager's; see templates/systemd"),
         "user group uid gid chroot master-worker ulimit-n set-dumpable"),
     of(Global, 0, Noted("Ballast is one process with a worker for each core; --threads says another number"),
@@ -187,7 +188,7 @@ const TABLE: &[Row] = &[
         "51degrees-data-file anonkey cluster-secret debug deviceatlas-json-file external-check fd-hard-limit \
          http-err-codes http-fail-codes issuers-chain-path lua-load lua-load-per-thread lua-prepend-path mailers \
          maxcompcpuusage maxcomprate maxconnrate maxpipes maxsessrate maxsslconn maxsslrate maxzlibmem resetenv \
-         setcap ssl-server-verify unsetenv uri-normalizer wurfl-data-file"),
+         setcap unsetenv uri-normalizer wurfl-data-file"),
     of(Proxy, 0, Read,
         "acl balance bind block clitimeout contimeout cookie default default-server default_backend description \
          disabled errorfile errorfiles http-after-response http-check http-error http-request http-response \

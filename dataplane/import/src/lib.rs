@@ -54,6 +54,8 @@ pub use machine::{ImportError, import};
 pub use report::{Kind, Remark, Report};
 pub use world::World;
 
+use std::path::PathBuf;
+
 use importer::Importer;
 
 /// What became of a configuration.
@@ -67,6 +69,8 @@ pub struct Imported {
     pub files: Vec<(String, Vec<u8>)>,
     /// The remarks for the user.
     pub report: Report,
+    /// The copy of a table that was there before, and was another one.
+    pub kept: Option<PathBuf>,
     /// Whether the text has a section that serves something: otherwise it is no configuration of haproxy.
     pub has_proxies: bool,
 }
@@ -94,6 +98,7 @@ pub fn translate(sources: &[Source<'_>], world: &dyn World, has_folder: bool) ->
         sources: names.collect(),
         files: importer.files,
         report,
+        kept: None,
         has_proxies: !sections.proxies.is_empty(),
     };
     let head = imported.head();

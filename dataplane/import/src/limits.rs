@@ -162,7 +162,7 @@ pub(super) fn is_counter(shown: &str) -> bool {
         rest.trim_start_matches(|letter: char| letter.is_ascii_digit())
             .strip_prefix('_')
     });
-    by_number.is_some() || name.starts_with("src_")
+    by_number.is_some() || name.starts_with("src_") && !name.starts_with("src_port")
 }
 
 /// How clients are limited in a table.

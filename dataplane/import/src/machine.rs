@@ -38,7 +38,11 @@ pub enum ImportError {
 pub fn import(sources: &[PathBuf], output: Option<&Path>) -> Result<Imported, ImportError> {
     let mut read_files = Vec::new();
     for path in files_of(sources) {
-        let text = read(&path).map_err(|why| {
+        let text = match path == Path::new("-") {
+            true => bytes_of(io::stdin()),
+            false => read(&path),
+        };
+        let text = text.map_err(|why| {
             refused(
                 &path,
                 format!("cannot be read: {why}; name a configuration of haproxy"),
@@ -54,7 +58,7 @@ pub fn import(sources: &[PathBuf], output: Option<&Path>) -> Result<Imported, Im
         .iter()
         .map(|(name, text)| Source { name, text })
         .collect();
-    let imported = translate(&texts, &Machine, output.is_some());
+    let mut imported = translate(&texts, &Machine, output.is_some());
     if !imported.has_proxies {
         let mut remarks = imported.report.remarks.iter();
         let first = remarks.find(|remark| remark.kind == Kind::LeftOut);
@@ -69,7 +73,7 @@ pub fn import(sources: &[PathBuf], output: Option<&Path>) -> Result<Imported, Im
         ));
     }
     if let Some(output) = output {
-        write(output, &imported)?;
+        imported.kept = write(output, &imported)?;
     }
     Ok(imported)
 }
@@ -129,6 +133,12 @@ impl Imported {
                 path.display()
             ));
         }
+        if let Some(kept) = &self.kept {
+            let kept = kept.display();
+            words.push_str(&format!(
+                "{all}: the table that was there is kept as {kept}\n"
+            ));
+        }
         let table = parse(self.table.as_bytes(), Format::Yaml);
         let summary = table.map(|table| table.summary()).unwrap_or_default();
         let left_out = self.report.count(Kind::LeftOut);
@@ -155,28 +165,44 @@ impl Imported {
     }
 }
 
-/// Pages first, so that the table names nothing that is not there.
-fn write(output: &Path, imported: &Imported) -> Result<(), ImportError> {
+/// Pages first, so that the table names nothing that is not there. Returns where a table is kept that this one replaced.
+fn write(output: &Path, imported: &Imported) -> Result<Option<PathBuf>, ImportError> {
     let folder = output.parent().unwrap_or_else(|| Path::new(""));
+    let failed = |path: &Path| {
+        let path = path.to_owned();
+        move |why| ImportError::Output { path, why }
+    };
+    if !folder.as_os_str().is_empty() && !folder.is_dir() {
+        let why = format!("there is no folder {}; make it", folder.display());
+        return Err(failed(output)(io::Error::other(why)));
+    }
     let before = made_before(output);
     for (name, bytes) in &imported.files {
         let path = folder.join(name);
         let is_ours = before.iter().any(|known| known == Path::new(name));
         if !is_ours && fs::read(&path).is_ok_and(|there| there != *bytes) {
             let why = "it is there with another content; remove it, or write the table into another folder";
-            return Err(ImportError::Output {
-                path,
-                why: io::Error::other(why),
-            });
+            return Err(failed(&path)(io::Error::other(why)));
         }
         let made = path.parent().map_or(Ok(()), fs::create_dir_all);
         made.and_then(|()| replace(&path, bytes))
-            .map_err(|why| ImportError::Output { path, why })?;
+            .map_err(failed(&path))?;
     }
-    replace(output, imported.table.as_bytes()).map_err(|why| ImportError::Output {
-        path: output.into(),
-        why,
-    })
+    let kept = keep(output, imported.table.as_bytes()).map_err(failed(output))?;
+    replace(output, imported.table.as_bytes()).map_err(failed(output))?;
+    Ok(kept)
+}
+
+/// Copies a table that another one is to replace, for it may have been completed by hand. Returns where the copy is.
+fn keep(output: &Path, table: &[u8]) -> io::Result<Option<PathBuf>> {
+    if !output.is_file() || fs::read(output)? == table {
+        return Ok(None);
+    }
+    let mut name = output.file_name().unwrap_or_default().to_owned();
+    name.push(".old");
+    let copy = output.with_file_name(name);
+    fs::copy(output, &copy)?;
+    Ok(Some(copy))
 }
 
 /// The files that the table there names, where an import has made it: this one may replace them.
@@ -255,11 +281,13 @@ impl World for Machine {
 
 /// The bytes of a file, up to what a configuration can have.
 fn read(path: &Path) -> io::Result<Vec<u8>> {
+    bytes_of(fs::File::open(path)?)
+}
+
+fn bytes_of(source: impl io::Read) -> io::Result<Vec<u8>> {
     use std::io::Read;
     let mut bytes = Vec::new();
-    fs::File::open(path)?
-        .take(LARGEST + 1)
-        .read_to_end(&mut bytes)?;
+    source.take(LARGEST + 1).read_to_end(&mut bytes)?;
     match u64::try_from(bytes.len()).unwrap_or(u64::MAX) > LARGEST {
         true => Err(io::Error::other("it has more than 16 MiB")),
         false => Ok(bytes),

@@ -1,6 +1,6 @@
 //! `use_backend %[…,map(FILE)]`: a map is a rule for each of its entries, and one for what has none.
 
-use super::acl::{lines_of, parts};
+use super::acl::{self, lines_of, parts};
 use super::condition::Rule;
 use super::importer::Importer;
 use super::proxy::Does;
@@ -34,6 +34,12 @@ impl Importer<'_> {
             "map_reg" => "reg",
             _ => return Err(COMPUTED.into()),
         };
+        let sample = sample.join(",");
+        if !acl::looks_at(&sample) {
+            return Err(format!(
+                "Ballast does not look at `{sample}`: the map is left out, and the default of the line, too"
+            ));
+        }
         let (file, default) = match arguments.split_once(',') {
             Some((file, default)) => (file, Does::Backend(default.to_owned())),
             None => (arguments, Does::Default),
@@ -53,7 +59,6 @@ impl Importer<'_> {
             ..Rule::new(line, action, condition)
         };
         let words = |key: String| {
-            let sample = sample.join(",");
             let words = [sample.as_str(), "-m", method, "--", key.as_str()];
             words.map(str::to_owned).to_vec()
         };

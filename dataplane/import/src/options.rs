@@ -47,6 +47,9 @@ impl Importer<'_> {
             }
             "httpclose" | "forceclose" if on => return Err("a connection of a client stays open for its next request, for timeouts.keep-alive; write option http-server-close, which says what a service can have (http.reuse)".into()),
             "httpclose" | "forceclose" => {}
+            "http-restrict-req-hdr-names" if on && matches!(words.get(1).map(String::as_str), Some("delete" | "reject")) => {
+                self.report.left_out(line, "fields whose names have other characters than letters, digits and `-`, such as X_A, reach the endpoints, and are no reason to refuse a request");
+            }
             "allbackups" => proxy.all_backups = on,
             _ if !on && is_known(Place::Option, name) => {}
             _ => self.keyword(line, Place::Option, name, ""),
@@ -68,7 +71,7 @@ impl Importer<'_> {
                 "except" => {
                     let range = words.next().unwrap_or_default();
                     let why = format!("the client's address is added for {range} too");
-                    self.report.note(line, why);
+                    self.report.left_out(line, why);
                 }
                 "header" => {
                     return Err(format!(
@@ -78,7 +81,7 @@ impl Importer<'_> {
                 }
                 "if-none" => {
                     let why = "the client's address is added behind those that are there";
-                    self.report.note(line, why);
+                    self.report.left_out(line, why);
                 }
                 other => self.unknown_word(line, Place::ForwardFor, other),
             }

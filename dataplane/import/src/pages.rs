@@ -73,53 +73,69 @@ pub(super) fn errorfile(line: &Line) -> Result<(u16, Page), String> {
 /// `http-error status STATUS …`
 pub(super) fn http_error(line: &Line) -> Result<(u16, Page), String> {
     let words: Vec<&str> = line.from(1).iter().map(String::as_str).collect();
-    let (status, page) = answer(&words)?;
-    let status = own_status(status.unwrap_or_default())?;
-    let page = page.ok_or("names no page; write errorfile, file or string behind the status")?;
+    let answer = answer(&words);
+    if let Some(why) = answer.lost {
+        return Err(why);
+    }
+    let status = own_status(answer.status.unwrap_or_default())?;
+    let page = answer
+        .page
+        .ok_or("names no page; write errorfile, file or string behind the status")?;
     Ok((status, page))
 }
 
+/// What the words behind `http-request return` and its like say.
+#[derive(Default)]
+pub(super) struct Answer<'l> {
+    pub(super) status: Option<&'l str>,
+    pub(super) page: Option<Page>,
+    /// Why a part of it is not in the table.
+    pub(super) lost: Option<String>,
+}
+
 /// The words behind `http-request return` and `http-error`: a status and a page.
-pub(super) fn answer<'l>(words: &[&'l str]) -> Result<(Option<&'l str>, Option<Page>), String> {
-    let (mut status, mut kind, mut page) = (None, None, None);
+pub(super) fn answer<'l>(words: &[&'l str]) -> Answer<'l> {
+    let mut answer = Answer::default();
+    let mut kind = None;
     let mut words = words.iter();
     while let Some(word) = words.next() {
-        let value = match *word {
-            "default-errorfiles" => continue,
-            _ => words.next().copied().unwrap_or_default(),
-        };
+        if *word == "default-errorfiles" {
+            continue;
+        }
+        let value = words.next().copied().unwrap_or_default();
         match *word {
-            "status" => status = Some(value),
+            "status" | "deny_status" => answer.status = Some(value),
             "content-type" => kind = Some(value),
-            "errorfile" => page = Some(Page::Answer(value.into())),
+            "errorfile" => answer.page = Some(Page::Answer(value.into())),
             "file" => {
-                page = Some(Page::Body {
+                answer.page = Some(Page::Body {
                     path: value.into(),
                     kind: String::new(),
                 });
             }
             "string" | "lf-string" if *word == "string" || !value.contains('%') => {
-                page = Some(Page::Text {
+                answer.page = Some(Page::Text {
                     text: value.into(),
                     kind: String::new(),
                 });
             }
             "hdr" => {
-                return Err(
+                words.next();
+                answer.lost = Some(
                     "an answer of Ballast has no header of its own; write it without hdr".into(),
                 );
             }
             other => {
-                return Err(format!(
+                answer.lost = Some(format!(
                     "`{other}` has no counterpart in an answer of Ballast; its body is a fixed text or a file"
                 ));
             }
         }
     }
-    if let Some(Page::Body { kind: of, .. } | Page::Text { kind: of, .. }) = &mut page {
+    if let Some(Page::Body { kind: of, .. } | Page::Text { kind: of, .. }) = &mut answer.page {
         *of = kind.unwrap_or("text/plain").into();
     }
-    Ok((status, page))
+    answer
 }
 
 fn own_status(text: &str) -> Result<u16, String> {

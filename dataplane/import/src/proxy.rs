@@ -141,11 +141,45 @@ pub(super) enum Does {
     Backend(String),
     /// The default backend has it.
     Default,
+    /// It changes what rules behind it look at, which Ballast does not.
+    Changes(What),
+}
+
+/// A part of a request that a rule changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum What {
+    Host,
+    Path,
+    /// Host and path.
+    Address,
+}
+
+/// The lines of rules that changed host or path of a request.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Changed {
+    pub(super) host: Option<usize>,
+    pub(super) path: Option<usize>,
+}
+
+impl Changed {
+    pub(super) fn add(&mut self, what: What, line: &Line) {
+        if what != What::Path {
+            self.host.get_or_insert(line.number);
+        }
+        if what != What::Host {
+            self.path.get_or_insert(line.number);
+        }
+    }
 }
 
 impl Does {
     pub(super) fn denies(&self) -> bool {
         matches!(self, Self::Deny(..) | Self::Auth)
+    }
+
+    /// Whether it denies, or answers as a denial does.
+    pub(super) fn refuses(&self) -> bool {
+        self.denies() || matches!(self, Self::Answer(400.., _))
     }
 
     /// Whether it chooses a backend.

@@ -57,6 +57,14 @@ impl Ranges {
         self.v4.is_empty() && self.v6.is_empty()
     }
 
+    /// How many ranges of a table it comes to, about; none where it is all.
+    pub(super) fn count(&self) -> usize {
+        match self.is_all() {
+            true => 0,
+            false => self.v4.len() + self.v6.len(),
+        }
+    }
+
     pub(super) fn or(&self, other: &Self) -> Self {
         Self {
             v4: merged([&self.v4[..], &other.v4].concat()),

@@ -10,7 +10,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use ballast_core::table::HostPattern;
 
-use super::pattern::{PathKind, PathPattern, host_contains};
+use super::pattern::{PathKind, PathPattern};
 use super::ranges::Ranges;
 
 /// What the requests of a region come to.
@@ -37,9 +37,11 @@ pub(super) struct Named {
 }
 
 impl Named {
-    /// How many regions there are.
-    pub(super) fn regions(&self) -> usize {
-        (self.hosts.len() + 1).saturating_mul(self.paths.len() + 1)
+    /// Whether a table can have a region for each of its hosts with each of its paths and `more` paths.
+    pub(super) fn fits(&self, more: usize) -> bool {
+        let paths = self.paths.len() + more + 1;
+        let most = if paths <= FEW { MOST_HOSTS } else { MOST };
+        (self.hosts.len() + 1).saturating_mul(paths) <= most
     }
 }
 
@@ -57,7 +59,7 @@ pub(super) fn regions<A: Clone + PartialEq>(
     let any = any_path();
     let mut paths: Vec<&PathPattern> = vec![&any];
     paths.extend(named.paths.iter().filter(|path| **path != any));
-    let wider_hosts = chains(&hosts, |outer, inner| host_contains(*outer, *inner));
+    let wider_hosts = host_chains(&hosts);
     let wider_paths = chains(&paths, |outer, inner| outer.contains(inner));
 
     let mut kept: HashMap<(usize, usize), usize> = HashMap::new();
@@ -91,6 +93,31 @@ pub(super) fn regions<A: Clone + PartialEq>(
     regions
 }
 
+/// For each host: itself, then the patterns that contain it, the narrowest first. The first host is any.
+fn host_chains(hosts: &[Option<&HostPattern>]) -> Vec<Vec<usize>> {
+    let known = hosts.iter().enumerate();
+    let known: HashMap<&HostPattern, usize> = known
+        .filter_map(|(index, host)| Some(((*host)?, index)))
+        .collect();
+    let chain = |host: &Option<&HostPattern>| {
+        let wider = host.iter().flat_map(|host| around(host));
+        let mut chain: Vec<usize> = wider.filter_map(|host| known.get(&host).copied()).collect();
+        chain.push(0);
+        chain
+    };
+    hosts.iter().map(chain).collect()
+}
+
+/// The patterns that contain this one, itself first, then the narrowest.
+pub(super) fn around(host: &HostPattern) -> impl Iterator<Item = HostPattern> {
+    let (HostPattern::Exact(name) | HostPattern::Under(name)) = host;
+    let name: &str = name;
+    let dots = name.match_indices('.');
+    let below = dots.filter_map(move |(at, _)| name.get(at + 1..));
+    let wider = below.map(|name| HostPattern::Under(name.into()));
+    std::iter::once(host.clone()).chain(wider)
+}
+
 /// For each pattern: itself, then the patterns that contain it, the narrowest first.
 fn chains<T>(patterns: &[T], contains: impl Fn(&T, &T) -> bool) -> Vec<Vec<usize>> {
     let around = |pattern: &T| {
@@ -116,3 +143,9 @@ fn in_order(chains: &[Vec<usize>]) -> Vec<(usize, &Vec<usize>)> {
 
 /// Regions of one frontend: what a table of many hosts and paths comes to at most.
 pub(super) const MOST: usize = 20_000;
+
+/// Regions of one frontend where paths are few.
+const MOST_HOSTS: usize = 200_000;
+
+/// Paths that are few.
+const FEW: usize = 4;

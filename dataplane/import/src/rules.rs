@@ -10,7 +10,7 @@ use super::headers::change;
 use super::importer::Importer;
 use super::pages;
 use super::pattern::{PathKind, PathPattern};
-use super::proxy::{Access, Does, Of, Proxy, Stage};
+use super::proxy::{Access, Does, Of, Proxy, Stage, What};
 use super::report::Report;
 use super::section::COUNTS;
 use super::units::{fitting, time};
@@ -28,33 +28,51 @@ impl Importer<'_> {
         let plain: Vec<&str> = words.iter().map(String::as_str).collect();
         let action = match plain.as_slice() {
             ["allow"] => Does::Allow,
-            ["deny" | "reject", rest @ ..] => self.denial(line, rest),
+            ["deny", rest @ ..] => self.denial(line, rest, 403),
+            ["reject", ..] => {
+                self.report.left_out(line, "these clients are answered 403, and haproxy closes their connections without an answer; write deny");
+                Does::Deny(403, None)
+            }
             [action @ ("tarpit" | "silent-drop"), rest @ ..] => {
                 let why =
                     format!("`{action}`: these clients are answered at once, and not left waiting");
                 self.report.note(line, why);
-                self.denial(line, rest)
+                let usual = if *action == "tarpit" { 500 } else { 403 };
+                self.denial(line, rest, usual)
             }
             ["auth", ..] => Does::Auth,
             ["redirect", rest @ ..] => Does::Redirect(self.target(line, rest)?),
-            ["return", rest @ ..] => {
-                let (status, page) = pages::answer(rest)?;
-                let status = status.unwrap_or("200").parse().ok();
-                let status = status.filter(|status| (200..=599).contains(status));
-                Does::Answer(
-                    status.ok_or("has no status from 200 to 599; write one")?,
-                    page,
-                )
-            }
+            ["return", rest @ ..] => self.answer(line, rest)?,
             [
                 action @ ("set-header" | "add-header" | "del-header"),
                 name,
                 value @ ..,
             ] => {
-                let change = change(action, value);
+                let change = change(action, value)?;
                 return self.edit(line, Of::Requests, name, change, condition, proxy);
             }
-            ["replace-path", from, to] => return strip(line, from, to, condition, proxy),
+            ["replace-path", from, to] => {
+                changes(line, What::Path, proxy);
+                return strip(line, from, to, condition, proxy);
+            }
+            [
+                action @ ("set-path" | "set-pathq" | "replace-path" | "replace-pathq"
+                | "normalize-uri"),
+                ..,
+            ] => {
+                changes(line, What::Path, proxy);
+                return Err(format!("`{action}` has no counterpart; {REWRITE}"));
+            }
+            [action @ ("set-uri" | "replace-uri"), ..] => {
+                changes(line, What::Address, proxy);
+                return Err(format!("`{action}` has no counterpart; {REWRITE}"));
+            }
+            [action @ ("replace-header" | "replace-value"), name, ..]
+                if name.eq_ignore_ascii_case("Host") =>
+            {
+                changes(line, What::Host, proxy);
+                return Err(format!("`{action}` has no counterpart; remove it"));
+            }
             [track, ..] if track.starts_with("track-sc") => {
                 self.report.note(line, COUNTS);
                 return Ok(());
@@ -84,25 +102,32 @@ impl Importer<'_> {
     }
 
     /// The answer of a denial. What cannot be understood of it is left out, and the denial stays.
-    fn denial<'w>(&mut self, line: &Line, words: &[&'w str]) -> Does {
-        let now = |word: &&'w str| {
-            if *word == "deny_status" {
-                "status"
-            } else {
-                *word
-            }
-        };
-        let words: Vec<&str> = words.iter().map(now).collect();
-        let is_status = |text: &&str| matches!(text.parse(), Ok(200..=599_u16));
-        let (status, page) = pages::answer(&words).unwrap_or_else(|why| {
+    fn denial(&mut self, line: &Line, words: &[&str], usual: u16) -> Does {
+        let answer = pages::answer(words);
+        if let Some(why) = answer.lost {
             let why = format!("{why}; these requests are denied all the same");
             self.report.left_out(line, why);
-            let mut pairs = words.windows(2);
-            let status = pairs.find(|pair| pair.first() == Some(&"status"));
-            (status.and_then(|pair| pair.get(1).copied()), None)
-        });
-        let status = status.filter(is_status).and_then(|text| text.parse().ok());
-        Does::Deny(status.unwrap_or(403), page)
+        }
+        let status = answer.status.and_then(|text| text.parse().ok());
+        let status = status.filter(|status| (200..=599).contains(status));
+        Does::Deny(status.unwrap_or(usual), answer.page)
+    }
+
+    /// `http-request return …`. An answer that refuses stays, whatever else of it is left out.
+    fn answer(&mut self, line: &Line, words: &[&str]) -> Result<Does, String> {
+        let answer = pages::answer(words);
+        let status = answer.status.unwrap_or("200").parse().ok();
+        let status = status.filter(|status| (200..=599).contains(status));
+        let status: u16 = status.ok_or("has no status from 200 to 599; write one")?;
+        match answer.lost {
+            Some(why) if status < 400 => return Err(why),
+            Some(why) => {
+                let why = format!("{why}; these requests are answered {status} all the same");
+                self.report.left_out(line, why);
+            }
+            None => {}
+        }
+        Ok(Does::Answer(status, answer.page))
     }
 
     /// `redirect …`
@@ -317,6 +342,12 @@ fn address<'t>(text: &'t str, target: &mut Redirect) -> Result<&'t str, String> 
     Ok(path)
 }
 
+/// Remembers that rules behind this line look at something else than what the client sent.
+fn changes(line: &Line, what: What, proxy: &mut Proxy) {
+    let rule = Rule::new(line, Does::Changes(what), &[]);
+    proxy.requests.push(rule);
+}
+
 /// Remembers a prefix of the path that endpoints do not see.
 fn strip(
     line: &Line,
@@ -332,20 +363,23 @@ fn strip(
         "http-request" => PathKind::Begins,
         _ => PathKind::Segment,
     };
-    let endings: [(&str, &[&str], PathKind); 5] = [
-        ("[/]?(.*)", &["/\\2", "/\\1"], begins),
-        ("(/)?(.*)", &["/\\2"], begins),
-        ("/?(.*)", &["/\\2", "/\\1"], begins),
-        ("(/|$)(.*)", &["/\\2"], PathKind::Segment),
-        ("/(.*)", &["/\\2", "/\\1"], PathKind::Segment),
+    let endings = [
+        ("[/]?(.*)", 1, begins),
+        ("(/)?(.*)", 2, begins),
+        ("/?(.*)", 1, begins),
+        ("(/|$)(.*)", 2, PathKind::Segment),
+        ("/(.*)", 1, PathKind::Begins),
     ];
-    let found = endings.iter().find_map(|(ending, replacements, kind)| {
+    // The old keyword has the method in a group of its own.
+    let before = usize::from(line.word(0) != "http-request");
+    let found = endings.iter().find_map(|(ending, group, kind)| {
         let prefix = from.strip_suffix(ending)?;
-        replacements.contains(&to).then_some((prefix, *kind))
+        let is_rest = to == format!("/\\{}", before + group);
+        is_rest.then_some((prefix, *kind, *ending))
     });
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/_-.:~".contains(&byte);
     match found {
-        Some((prefix, kind))
+        Some((prefix, kind, ending))
             if condition.is_empty()
                 && proxy.kind.has_service()
                 && prefix.len() > 1
@@ -353,7 +387,10 @@ fn strip(
                 && !prefix.ends_with('/')
                 && prefix.bytes().all(plain) =>
         {
-            proxy.strip = Some((line.clone(), PathPattern::new(kind, prefix, false)));
+            // Where the slash must be there, the path that ends before it stays.
+            let slash = if ending == "/(.*)" { "/" } else { "" };
+            let path = PathPattern::new(kind, &format!("{prefix}{slash}"), false);
+            proxy.strip = Some((line.clone(), path));
             Ok(())
         }
         _ => Err(NO_STRIP.into()),
@@ -363,5 +400,7 @@ fn strip(
 const SET_SRC: &str = "`set-src` has no counterpart: Ballast takes a client's address from its connection, or from a PROXY header (accept-proxy)";
 
 const LEADS_NOWHERE: &str = "leads nowhere; expected `redirect scheme https`, for example";
+
+const REWRITE: &str = "a route has `rewrite`, which replaces the part of the path that it matched";
 
 const NO_STRIP: &str = "rewriting by a regular expression has no counterpart; a route has `rewrite`, which replaces the part of the path that it matched";

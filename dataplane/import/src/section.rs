@@ -168,8 +168,8 @@ impl Importer<'_> {
         while let Some(word) = words.next() {
             match word {
                 "insert" => inserted = true,
-                "indirect" | "nocache" | "preserve" | "postonly" | "dynamic" => {}
-                "httponly" | "secure" => self.report.left_out(line, format!("`{word}`: the cookie of Ballast has no such attribute; it identifies an endpoint and is no secret")),
+                "indirect" | "nocache" | "preserve" | "postonly" | "dynamic" | "httponly" => {}
+                "secure" => self.report.left_out(line, "`secure`: the cookie of Ballast has this attribute where TLS ends at its frontend, and not otherwise; it identifies an endpoint and is no secret"),
                 "domain" | "maxidle" | "maxlife" | "attr" => {
                     words.next();
                     self.report.left_out(line, format!("`{word}`: the cookie of Ballast ends with the browser's session, for this host"));
@@ -182,7 +182,7 @@ impl Importer<'_> {
             return Err("without `insert` the application sets the cookie, which Ballast does not read; write `cookie NAME insert`".into());
         }
         proxy.cookie = Some((line.clone(), line.word(1).into()));
-        self.report.note(line, "the values of Ballast's cookie are its own, the same on all nodes: clients get a new one once, with the move");
+        self.report.note(line, "the values of Ballast's cookie are its own, the same on all nodes: clients get a new one once, with the move; endpoints do not see the cookie");
         Ok(())
     }
 

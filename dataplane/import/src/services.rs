@@ -228,6 +228,9 @@ impl Importer<'_> {
             && proxy.is_http
             && proxy.servers.iter().any(|server| server.settings.cookie)
         {
+            if !proxy.servers.iter().all(|server| server.settings.cookie) {
+                self.report.left_out(line, "clients of servers without `cookie` get a cookie, too, and stay with them; give these servers a backend of their own");
+            }
             match name.parse() {
                 Ok(name) => return Some(Affinity::Cookie(name)),
                 Err(_) => self.report.left_out(

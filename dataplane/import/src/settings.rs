@@ -20,7 +20,7 @@ impl Importer<'_> {
         let mut reader = Reader {
             is_tls: tls.is_some(),
             tls: tls.unwrap_or_else(|| ServerTls {
-                verified: true,
+                verified: self.verifies_servers,
                 ..ServerTls::default()
             }),
             settings,

@@ -1,6 +1,6 @@
 //! From sections to one table that has no mistake.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use ballast_core::table::{
     Access, Bind, Comments, Format, Frontend, List, Log, Problem, RoutingTable, Service,
@@ -12,7 +12,7 @@ use super::bind::BindLine;
 use super::decide::Closed;
 use super::frontends::{Backends, Made, Taken, default_backend};
 use super::importer::Importer;
-use super::proxy::{Does, Edit, Kind, Of, Proxy};
+use super::proxy::{Changed, Does, Edit, Kind, Of, Proxy};
 use super::ranges::Ranges;
 use super::read::Sections;
 use super::services::{default_idle, file};
@@ -43,6 +43,9 @@ impl Importer<'_> {
         let mut stats = Stats::default();
         let (pages, served): (Vec<&Proxy>, Vec<&Proxy>) =
             proxies.iter().partition(|proxy| is_page(proxy));
+        for line in served.iter().filter_map(|proxy| proxy.stats.as_ref()) {
+            self.report.left_out(line, "the page has an address of its own: stats.bind of the table, by default 127.0.0.1:1936");
+        }
         for page in &pages {
             self.page_of_stats(page, &mut stats, &mut taken);
         }
@@ -53,9 +56,6 @@ impl Importer<'_> {
                     &proxy.head,
                     "no bind of it can be served; add one such as `bind *:80`",
                 );
-            }
-            if let Some(line) = &proxy.stats {
-                self.report.left_out(line, "the page has an address of its own: stats.bind of the table, by default 127.0.0.1:1936");
             }
             frontends.extend(self.frontends(proxy, &backends, &mut taken));
         }
@@ -105,9 +105,10 @@ impl Importer<'_> {
 
     /// Finds the backends whose endpoints are told of clients by `X-Forwarded-For`.
     fn find_told_clients(&mut self, proxies: &[&Proxy], backends: &Backends<'_>) {
+        let users = users(proxies);
         for backend in backends.values() {
-            let users = proxies.iter().filter(|user| leads_to(user, backend));
-            if users.chain([backend]).any(|user| user.tells_clients()) {
+            let users = users.get(&*backend.name).into_iter().flatten();
+            if users.copied().chain([*backend]).any(Proxy::tells_clients) {
                 self.told_clients.insert(backend.name.clone());
             }
         }
@@ -116,10 +117,13 @@ impl Importer<'_> {
     /// The services that clients get to, and those that have servers.
     fn services(&mut self, served: &[&Proxy], frontends: &[Made<Frontend>]) -> Vec<Made<Service>> {
         let mut services = Vec::new();
+        let all_users = users(served);
+        let used = frontends.iter().flat_map(|made| made.part.services());
+        let used: HashSet<&str> = used.map(|name| &**name).collect();
         for proxy in served.iter().filter(|proxy| proxy.kind.has_service()) {
-            let users: Vec<&&Proxy> = served.iter().filter(|user| leads_to(user, proxy)).collect();
+            let users = all_users.get(&*proxy.name).map_or(&[][..], Vec::as_slice);
             let mut proxy = (*proxy).clone();
-            self.edits_of_frontends(&mut proxy, &users);
+            self.edits_of_frontends(&mut proxy, users);
             if proxy.is_disabled || proxy.name.is_empty() {
                 continue;
             }
@@ -127,8 +131,7 @@ impl Importer<'_> {
             let ports = lines.flat_map(|line| line.binds.iter().map(Bind::port));
             let ports: HashSet<u16> = ports.collect();
             let port = ports.iter().next().copied().filter(|_| ports.len() == 1);
-            let mut used = frontends.iter().flat_map(|made| made.part.services());
-            let is_used = used.any(|name| **name == *proxy.name);
+            let is_used = used.contains(&*proxy.name);
             if proxy.servers.is_empty() && !is_used {
                 if proxy.kind == Kind::Listen && proxy.binds.is_empty() {
                     self.report.note(
@@ -242,9 +245,11 @@ impl Importer<'_> {
     /// The clients that may see the page: all, but for what rules say; with passwords, which a table does not have, this host.
     fn who_sees(&mut self, proxy: &Proxy) -> Result<Ranges, Closed> {
         let place = Where {
+            is_http: proxy.is_http,
             tls: false,
             port: None,
             sets_src: proxy.sets_src,
+            changed: Changed::default(),
         };
         let (mut clients, _) = self.let_in(proxy, None, place)?;
         let steps = self.steps(proxy, place)?;
@@ -260,11 +265,12 @@ impl Importer<'_> {
     }
 
     /// Header edits of a frontend are those of its service in a table, where the service is no other frontend's.
-    fn edits_of_frontends(&mut self, backend: &mut Proxy, users: &[&&Proxy]) {
+    fn edits_of_frontends(&mut self, backend: &mut Proxy, users: &[&Proxy]) {
         self.edits_of_all_answers_behind(backend, users);
         for user in users
             .iter()
-            .filter(|user| user.kind == Kind::Frontend && user.is_http)
+            .filter(|user| user.name != backend.name || user.kind == Kind::Frontend)
+            .filter(|user| user.is_http)
         {
             let known: HashSet<usize> = backend.edits.iter().map(|edit| edit.line.number).collect();
             let own = user.edits.iter().filter(|edit| edit.of != Of::AllAnswers);
@@ -285,7 +291,7 @@ impl Importer<'_> {
     }
 
     /// What a section edits in all answers: a frontend does that, and a service edits those of its endpoints.
-    fn edits_of_all_answers_behind(&mut self, backend: &mut Proxy, users: &[&&Proxy]) {
+    fn edits_of_all_answers_behind(&mut self, backend: &mut Proxy, users: &[&Proxy]) {
         let is_done = |edit: &Edit| {
             let mut users = users.iter();
             users.all(|user| {
@@ -388,11 +394,24 @@ fn is_page(proxy: &Proxy) -> bool {
     proxy.kind.has_frontend() && is_own && leads_nowhere
 }
 
-pub(super) fn leads_to(user: &Proxy, backend: &Proxy) -> bool {
-    let by_rule = user
-        .use_backends
-        .iter()
-        .any(|rule| matches!(&rule.action, Does::Backend(name) if *name == backend.name));
-    user.kind.has_frontend()
-        && (by_rule || default_backend(user).is_some_and(|name| name == backend.name))
+/// The names of the backends that requests or connections of a section can go on to.
+pub(super) fn leads(user: &Proxy) -> BTreeSet<&str> {
+    let rules = user.use_backends.iter();
+    let by_rule = rules.filter_map(|rule| match &rule.action {
+        Does::Backend(name) => Some(name.as_str()),
+        _ => None,
+    });
+    let led_to = by_rule.chain(default_backend(user));
+    led_to.filter(|_| user.kind.has_frontend()).collect()
+}
+
+/// The sections that lead to each backend, by its name.
+fn users<'p>(proxies: &[&'p Proxy]) -> HashMap<&'p str, Vec<&'p Proxy>> {
+    let mut users: HashMap<&str, Vec<&Proxy>> = HashMap::new();
+    for user in proxies {
+        for name in leads(user) {
+            users.entry(name).or_default().push(user);
+        }
+    }
+    users
 }

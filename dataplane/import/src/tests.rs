@@ -17,6 +17,7 @@ mod exactness;
 mod files;
 mod lines;
 mod noise;
+mod opened;
 mod oracle;
 mod restrictions;
 

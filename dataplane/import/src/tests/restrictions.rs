@@ -1,15 +1,17 @@
 //! What haproxy restricts is not open to more clients in the table, however it is written.
 
 use super::lines::{assert_left_out, of_frontend, remarks, table};
-use super::{Kind, import};
+use super::{Format, Kind, import, parse};
 
 /// The clients whom the first frontend lets in; an empty text: all.
 fn clients(text: &str) -> String {
-    let table = table(text);
-    let ranges = table.frontends[0]
-        .source_ranges
-        .iter()
-        .flat_map(|ranges| ranges.iter());
+    let table = parse(import(text).table.as_bytes(), Format::Yaml).expect("a good table");
+    let frontend = &table.frontends[0];
+    let default = frontend.default.as_ref();
+    // Requests are denied by routes, with an answer.
+    let of_routes = default.and_then(|route| route.source_ranges.as_ref());
+    let ranges = frontend.source_ranges.as_ref().or(of_routes);
+    let ranges = ranges.iter().flat_map(|ranges| ranges.iter());
     let ranges: Vec<String> = ranges.map(ToString::to_string).collect();
     ranges.join(" ")
 }
@@ -32,6 +34,10 @@ fn who_is_dropped_silently_is_refused() {
             .iter()
             .any(|remark| remark.contains("not left waiting"));
         assert_eq!(waits, !lines.contains("reject"), "{lines}");
+        // haproxy answers 500, or nothing.
+        let is_alike = !lines.contains("tarpit") && !lines.contains("request reject");
+        let left_out = import(&text).report.count(Kind::LeftOut);
+        assert_eq!(left_out == 0, is_alike, "{lines}");
     }
 }
 
@@ -241,6 +247,10 @@ fn who_is_sent_to_a_backend_without_servers_is_denied() {
             "defaults\n mode {mode}\nfrontend f\n bind 127.0.0.1:80\n use_backend nowhere unless {{ src 10.0.0.0/8 }}\n default_backend b\nbackend nowhere\nbackend b\n server s 10.0.0.1:80\n"
         );
         assert_eq!(clients(&text), "10.0.0.0/8", "{mode}");
+        match mode {
+            "http" => assert_left_out(&text, 5, "answered 403, and not 503"),
+            _ => drop(table(&text)),
+        }
     }
 }
 

@@ -1,0 +1,342 @@
+//! Rules that an import once followed by another name, path or order than haproxy does.
+
+use super::import;
+use super::lines::{assert_left_out, remarks, table};
+
+/// A frontend in mode http with these lines, and backends a, b and c.
+fn http(lines: &str) -> String {
+    format!(
+        "defaults\n mode http\nfrontend f\n bind 127.0.0.1:80\n{lines}\n default_backend b\nbackend a\n server s 10.0.0.3:80\nbackend b\n server s 10.0.0.1:80\nbackend c\n server s 10.0.0.2:80\n"
+    )
+}
+
+fn assert_closed(text: &str) {
+    let made = import(text).table;
+    assert!(!made.contains("\nfrontends:"), "{text}\n{made}");
+}
+
+fn assert_noted(text: &str, line: usize, why: &str) {
+    let begin = format!("{line}: note");
+    let told = remarks(text);
+    let is_told = |remark: &String| remark.starts_with(&begin) && remark.contains(why);
+    assert!(told.iter().any(is_told), "{text}\n{told:?}");
+}
+
+/// A client may ask TLS for one name and write another one into the Host.
+#[test]
+fn the_name_of_tls_is_not_the_host() {
+    let secure = |line: &str| http(&format!(" {line}")).replace(":80\n ", ":443 ssl crt /a.pem\n ");
+    for rule in [
+        "http-request deny if { ssl_fc_sni b.example }",
+        "http-request deny unless { ssl_fc_sni -i b.example }",
+        "http-request return status 403 if { ssl_fc_sni_end .b.example }",
+    ] {
+        assert_closed(&secure(rule));
+    }
+    let chosen = secure("use_backend c if { ssl_fc_sni -i b.example }");
+    assert_left_out(&chosen, 5, "another name than that of TLS");
+    assert!(!import(&chosen).table.contains("host: b.example"));
+    // haproxy finds neither where there is no TLS, or where it ended already.
+    for rule in [
+        "use_backend c if { ssl_fc_sni -i b.example }",
+        "use_backend c if { req.ssl_sni -i b.example }",
+    ] {
+        let text = http(&format!(" {rule}"));
+        assert_noted(&text, 5, "in haproxy neither");
+        assert!(table(&text).frontends[0].routes.is_empty(), "{rule}");
+    }
+}
+
+#[test]
+fn rules_behind_a_change_of_path_or_host_close_or_are_left_out() {
+    for change in [
+        "http-request set-path %[path,lower]",
+        "http-request replace-path /x(.*) /y\\1",
+        "http-request set-uri /x%[path]",
+        "http-request replace-uri ^/x /y",
+        "http-request normalize-uri path-merge-slashes",
+    ] {
+        for rule in [
+            "http-request deny if { path_beg /admin }",
+            "http-request return status 404 if { path /x }",
+        ] {
+            assert_closed(&http(&format!(" {change}\n {rule}")));
+        }
+        let behind = http(&format!(" {change}\n use_backend c if {{ path_beg /c }}"));
+        assert_left_out(&behind, 6, "the path that line 5 has changed");
+        let other = http(&format!(
+            " {change}\n http-request deny if {{ hdr(host) -i x }}"
+        ));
+        match change.contains("uri /x") || change.contains("-uri ^") {
+            true => assert_closed(&other),
+            false => assert!(import(&other).table.contains("{host: x, status: 403}")),
+        }
+        let before = http(&format!(" http-request deny if {{ path /x }}\n {change}"));
+        assert!(import(&before).table.contains("path: /x"), "{before}");
+    }
+    for change in [
+        "http-request set-header Host x.example",
+        "http-request set-header Host x.example if { path /x }",
+        "http-request replace-header host a b",
+        "http-request del-header Host",
+    ] {
+        assert_closed(&http(&format!(
+            " {change}\n http-request deny if {{ hdr(host) -i a.example }}"
+        )));
+        let chosen = http(&format!(
+            " {change}\n use_backend c if {{ hdr(host) -i a.example }}"
+        ));
+        assert_left_out(&chosen, 6, "the host that line 5 has changed");
+    }
+    // A backend sees what its frontend changed, and what it takes off itself.
+    let behind = http(" http-request set-path /x").replace(
+        "backend b\n",
+        "backend b\n http-request deny if { path_beg /admin }\n",
+    );
+    assert_closed(&behind);
+    let stripped = http("").replace(
+        "backend b\n",
+        "backend b\n http-request replace-path ^/b(/)?(.*) /\\2\n http-request deny if { path_beg /admin }\n",
+    );
+    assert_closed(&stripped);
+}
+
+#[test]
+fn denials_by_another_form_of_the_address_close() {
+    for criterion in [
+        "src,ipmask(24) 10.0.0.0",
+        "src,map_ip(/x) 1",
+        "src_is_local",
+    ] {
+        assert_closed(&http(&format!(" http-request deny if {{ {criterion} }}")));
+        let chosen = http(&format!(" use_backend c if {{ {criterion} }}"));
+        assert_left_out(&chosen, 5, "write");
+        let told = remarks(&chosen).join("\n");
+        assert!(!told.contains("max-connections"), "{told}");
+    }
+}
+
+#[test]
+fn an_answer_that_refuses_stays() {
+    for (rest, route) in [
+        ("status 403 hdr X-A b", "status: 403}"),
+        ("status 503 errorfiles x", "status: 503}"),
+        (
+            "status 403 content-type text/plain string no hdr X-A b",
+            "status: 403, body-file: errors/403.txt, content-type: text/plain}",
+        ),
+        ("status 404 lf-string %[src]", "status: 404}"),
+    ] {
+        let text = http(&format!(" http-request return {rest} if {{ path /x }}"));
+        assert_left_out(&text, 5, "all the same");
+        let made = import(&text).table;
+        assert!(
+            made.contains(&format!("{{path: /x, match: exact, {route}")),
+            "{made}"
+        );
+    }
+    let closing = http(" http-request return status 403 if { src -f /nowhere }");
+    assert_closed(&closing);
+    let tarpit = http(" http-request tarpit if { path /x }");
+    assert!(import(&tarpit).table.contains("status: 500"));
+    assert_left_out(
+        &http(" http-request reject if { path /x }"),
+        5,
+        "without an answer",
+    );
+}
+
+#[test]
+fn connections_are_rejected_by_the_name_that_they_ask_for() {
+    let tcp = |lines: &str| {
+        format!(
+            "frontend f\n bind 127.0.0.1:443\n tcp-request inspect-delay 5s\n{lines}\nbackend b\n server s 10.0.0.1:443\nbackend c\n server s 10.0.0.2:443\n"
+        )
+    };
+    // Only these names are served.
+    let some = tcp(
+        " tcp-request content reject unless { req.ssl_sni -i a.example b.example }\n use_backend c if { req.ssl_sni -i b.example }\n default_backend b",
+    );
+    let made = table(&some);
+    let routes = made.frontends[0].routes.iter();
+    let hosts: Vec<String> = routes
+        .flat_map(|route| route.host.as_ref().map(ToString::to_string))
+        .collect();
+    assert_eq!(hosts, ["a.example", "b.example"]);
+    assert!(made.frontends[0].default.is_none());
+    let of_network = tcp(
+        " tcp-request content reject if !{ src 10.0.0.0/8 } { req.ssl_sni -i b.example }\n default_backend b",
+    );
+    assert!(
+        import(&of_network)
+            .table
+            .contains("{host: b.example, source-ranges: [\"10.0.0.0/8\"], service: b}"),
+        "{}",
+        import(&of_network).table
+    );
+    // An accept before it ends the rules.
+    table(&tcp(
+        " tcp-request content accept\n tcp-request content reject if { req.ssl_sni -i b.example }\n default_backend b",
+    ));
+    // All but one name, or a list that cannot be read: no route says it.
+    assert_closed(&tcp(
+        " tcp-request content reject if { req.ssl_sni -i b.example }\n default_backend b",
+    ));
+    assert_closed(&tcp(
+        " tcp-request content reject if { req.ssl_sni -f /nowhere }\n default_backend b",
+    ));
+    let behind = tcp(" default_backend b").replace(
+        "backend b\n",
+        "backend b\n tcp-request content reject if { req.ssl_sni -i b.example }\n",
+    );
+    let behind = behind.replacen(
+        "default_backend b\n tcp-request content reject if { req.ssl_sni -i b.example }\n",
+        "default_backend b\n",
+        1,
+    );
+    assert_closed(&behind);
+}
+
+#[test]
+fn fields_of_a_pattern_stay_and_are_told() {
+    for (method, is_exact) in [
+        ("", true),
+        (" -m str", true),
+        (" -m beg", false),
+        (" -m reg", false),
+    ] {
+        for keyword in ["http-request", "http-response"] {
+            let text = http(&format!(" {keyword} del-header X-A{method}"));
+            match is_exact {
+                true => drop(table(&text)),
+                false => assert_left_out(&text, 5, "those of a pattern stay"),
+            }
+            assert_eq!(
+                import(&text).table.contains("remove: [X-A]"),
+                is_exact,
+                "{text}"
+            );
+        }
+    }
+}
+
+/// A `listen` is a frontend for all its requests.
+#[test]
+fn edits_of_a_listen_are_there_behind_its_other_backends() {
+    let text = "defaults\n mode http\nlisten l\n bind 127.0.0.1:80\n http-request set-header X-L 1\n use_backend c if { path_beg /c }\n server s 10.0.0.1:80\nbackend c\n server s 10.0.0.2:80\n";
+    let made = table(text);
+    for service in &made.services {
+        let http = service.http.as_ref().expect("edits");
+        assert_eq!(http.request_headers.set.len(), 1, "{}", service.name);
+    }
+}
+
+#[test]
+fn patterns_that_haproxy_never_finds_choose_nothing() {
+    for (criterion, why) in [
+        ("hdr(host) -i *.w.example", "the letter *"),
+        ("hdr(host),lower A.example", "in small letters"),
+        ("path,lower /A", "in small letters"),
+    ] {
+        let text = http(&format!(" use_backend c if {{ {criterion} }}"));
+        assert_noted(&text, 5, why);
+        assert!(table(&text).frontends[0].routes.is_empty(), "{criterion}");
+        // An exception that is none.
+        let denied = import(&http(&format!(
+            " http-request deny unless {{ {criterion} }}"
+        )))
+        .table;
+        assert!(denied.contains("default: {status: 403}"), "{denied}");
+    }
+    table(&http(" use_backend c if { hdr(host),lower -i A.example }"));
+    let or = http(" use_backend c if { path /a } OR { path /b }");
+    assert_eq!(table(&or).frontends[0].routes.len(), 2);
+}
+
+#[test]
+fn a_map_loses_its_bad_keys_alone() {
+    let known =
+        http(" use_backend %[req.hdr(host),lower,word(1,:),map_str(/etc/haproxy/hosts.map,c)]");
+    assert!(import(&known).table.contains("default: {service: c}"));
+    assert!(import(&known).table.contains("host: static.example.com"));
+    let unknown = http(" use_backend %[req.hdr(host),upper,map_str(/etc/haproxy/hosts.map,c)]");
+    assert_left_out(&unknown, 5, "and the default of the line, too");
+    assert!(import(&unknown).table.contains("default: {service: b}"));
+}
+
+#[test]
+fn what_differs_is_no_note() {
+    for (line, why) in [
+        ("option forwardfor if-none", "behind those"),
+        ("option forwardfor except 10.0.0.0/8", "10.0.0.0/8 too"),
+        (
+            "option http-restrict-req-hdr-names delete",
+            "reach the endpoints",
+        ),
+        (
+            "option http-restrict-req-hdr-names reject",
+            "no reason to refuse",
+        ),
+    ] {
+        assert_left_out(&http(&format!(" {line}")), 5, why);
+    }
+    table(&http(" option http-restrict-req-hdr-names preserve"));
+    let of = |lines: &str| {
+        http("").replace(
+            "backend b\n server s 10.0.0.1:80",
+            &format!("backend b\n {lines}"),
+        )
+    };
+    assert_left_out(
+        &of("server s 10.0.0.1:80 check\n server t 10.0.0.4:80"),
+        10,
+        "haproxy did not check t",
+    );
+    assert_left_out(
+        &of("stats enable\n server s 10.0.0.1:80"),
+        10,
+        "an address of its own",
+    );
+    let cookie = "cookie S insert httponly\n server s 10.0.0.1:80 cookie a";
+    table(&of(cookie));
+    let some = of(&format!("{cookie}\n server t 10.0.0.4:80"));
+    assert_left_out(&some, 10, "servers without `cookie`");
+    let strict = http("").replace(":80\n", ":443 ssl crt /a.pem strict-sni\n");
+    assert_left_out(&strict, 4, "421");
+    let redirect = http(" redirect scheme https").replace("127.0.0.1:80", "127.0.0.1:8080");
+    assert_left_out(&redirect, 5, "the port that the client wrote");
+    table(&http(" redirect scheme https"));
+    let hsts = http(" http-response set-header Strict-Transport-Security max-age=60");
+    assert!(
+        import(&hsts)
+            .table
+            .contains("Strict-Transport-Security: \"max-age=60\"")
+    );
+    table(&hsts);
+}
+
+#[test]
+fn servers_are_verified_as_the_global_section_says() {
+    for (global, tls) in [
+        ("none", "tls: {insecure: true}"),
+        ("required", "tls: {verified-name: off, ca: /ca.pem}"),
+    ] {
+        let text = format!(
+            "global\n ssl-server-verify {global}\n{}",
+            http("").replace("10.0.0.1:80", "10.0.0.1:443 ssl ca-file /ca.pem")
+        );
+        let made = import(&text).table;
+        assert!(made.contains(tls), "{made}");
+        table(&text);
+    }
+}
+
+/// Who is denied by the address is answered as by haproxy, on every path, too.
+#[test]
+fn who_is_denied_everywhere_gets_an_answer() {
+    let made = table(&http(" http-request deny unless { src 10.0.0.0/8 }"));
+    let frontend = &made.frontends[0];
+    assert!(frontend.source_ranges.is_none());
+    let default = frontend.default.as_ref().expect("a default");
+    assert!(default.source_ranges.is_some());
+}
