@@ -126,7 +126,7 @@ fn in_the_data_plane_only_apply_publishes_a_plan_and_no_module_uses_its_starter(
 #[test]
 fn only_the_log_writes_to_standard_streams() {
     for (package, may) in [
-        ("dataplane/src", &["main.rs"][..]),
+        ("dataplane/src", &["main.rs", "out.rs"][..]),
         ("dataplane/import/src", &[]),
         (
             "controller/src",

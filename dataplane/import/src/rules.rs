@@ -28,18 +28,10 @@ impl Importer<'_> {
         let plain: Vec<&str> = words.iter().map(String::as_str).collect();
         let action = match plain.as_slice() {
             ["allow"] => Does::Allow,
-            ["deny", rest @ ..] => self.denial(line, rest, 403),
-            ["reject", ..] => {
-                self.report.left_out(line, "these clients are answered 403, and haproxy closes their connections without an answer; write deny");
-                Does::Deny(403, None)
-            }
-            [action @ ("tarpit" | "silent-drop"), rest @ ..] => {
-                let why =
-                    format!("`{action}`: these clients are answered at once, and not left waiting");
-                self.report.note(line, why);
-                let usual = if *action == "tarpit" { 500 } else { 403 };
-                self.denial(line, rest, usual)
-            }
+            [
+                action @ ("deny" | "reject" | "tarpit" | "silent-drop"),
+                rest @ ..,
+            ] => self.denies(line, action, rest),
             ["auth", ..] => Does::Auth,
             ["redirect", rest @ ..] => Does::Redirect(self.target(line, rest)?),
             ["return", rest @ ..] => self.answer(line, rest)?,
@@ -99,6 +91,24 @@ impl Importer<'_> {
         };
         proxy.requests.push(Rule::new(line, action, condition));
         Ok(())
+    }
+
+    /// A rule that turns requests away.
+    fn denies(&mut self, line: &Line, action: &str, words: &[&str]) -> Does {
+        match action {
+            "reject" => {
+                self.report.left_out(line, "these clients are answered 403, and haproxy closes their connections without an answer; write deny");
+                Does::Deny(403, None)
+            }
+            "tarpit" | "silent-drop" => {
+                let why =
+                    format!("`{action}`: these clients are answered at once, and not left waiting");
+                self.report.note(line, why);
+                let usual = if action == "tarpit" { 500 } else { 403 };
+                self.denial(line, words, usual)
+            }
+            _ => self.denial(line, words, 403),
+        }
     }
 
     /// The answer of a denial. What cannot be understood of it is left out, and the denial stays.
