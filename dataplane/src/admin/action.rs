@@ -96,7 +96,7 @@ impl Action {
     }
 
     fn change(self, service: &ServiceStats, endpoint: &EndpointStats) -> Option<OverrideChange> {
-        let (name, address) = (service.name.clone(), endpoint.address);
+        let (name, address) = (service.name.clone(), endpoint.in_table());
         let state = |state| Some(OverrideChange::State(name.clone(), address, state));
         match self {
             Self::Ready => state(Some(operator::ready(service, endpoint))),

@@ -180,7 +180,7 @@ fn wanted(change: &Change, snapshot: &Snapshot) -> Result<Wanted, String> {
             };
             let word = wanted.map_or("default", table_word);
             (
-                OverrideChange::State(service.name.clone(), endpoint.address, wanted),
+                OverrideChange::State(service.name.clone(), endpoint.in_table(), wanted),
                 format!("{} state {word}", full_name(service, endpoint)),
             )
         }
@@ -191,7 +191,7 @@ fn wanted(change: &Change, snapshot: &Snapshot) -> Result<Wanted, String> {
                 None => None,
             };
             (
-                OverrideChange::Weight(service.name.clone(), endpoint.address, wanted),
+                OverrideChange::Weight(service.name.clone(), endpoint.in_table(), wanted),
                 format!(
                     "{} weight {}",
                     full_name(service, endpoint),
@@ -201,7 +201,7 @@ fn wanted(change: &Change, snapshot: &Snapshot) -> Result<Wanted, String> {
         }
         Change::ServerMaxConnections(server, max) => {
             let (service, endpoint) = find(server, snapshot)?;
-            let (name, address) = (service.name.clone(), endpoint.address);
+            let (name, address) = (service.name.clone(), endpoint.in_table());
             (
                 OverrideChange::EndpointMaxConnections(name, address, *max),
                 format!(
@@ -219,7 +219,7 @@ fn wanted(change: &Change, snapshot: &Snapshot) -> Result<Wanted, String> {
             });
             answer = moved(before, wanted.or(endpoint.moved_from).unwrap_or(before));
             (
-                OverrideChange::Address(name, before, wanted),
+                OverrideChange::Address(name, endpoint.in_table(), wanted),
                 format!(
                     "{} addr {}",
                     full_name(service, endpoint),
@@ -229,8 +229,9 @@ fn wanted(change: &Change, snapshot: &Snapshot) -> Result<Wanted, String> {
         }
         Change::CheckPort(server, port) => {
             let (service, endpoint) = find(server, snapshot)?;
-            let (name, address) = (service.name.clone(), endpoint.address);
-            let wanted = port.map(|port| if port == 0 { address.port() } else { port });
+            let (name, address) = (service.name.clone(), endpoint.in_table());
+            let own = endpoint.address.port();
+            let wanted = port.map(|port| if port == 0 { own } else { port });
             let wanted = wanted.and_then(NonZeroU16::new);
             (
                 OverrideChange::CheckPort(name, address, wanted),

@@ -417,6 +417,13 @@ pub struct EndpointStats {
     pub zone: Option<table::Tag>,
 }
 
+impl EndpointStats {
+    /// Its address in the table, by which changes by hand name it: an operator may have given it another one.
+    pub(crate) fn in_table(&self) -> SocketAddr {
+        self.moved_from.unwrap_or(self.address)
+    }
+}
+
 /// The status of an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Status {
