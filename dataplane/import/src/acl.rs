@@ -1,6 +1,9 @@
 //! ACLs: what haproxy looks at, as far as Ballast can look at it too.
 
+use std::net::Ipv4Addr;
+
 use ballast_core::table::HostPattern;
+use ipnet::{IpNet, Ipv4Net};
 
 use super::limits::Counter;
 use super::pattern::{PathKind, PathPattern};
@@ -40,6 +43,9 @@ impl Unlike {
         self.more = self.more.take().or_else(|| more.clone());
     }
 }
+
+/// Why an ACL on `src` means nothing here.
+pub(super) const SET_SRC: &str = "`set-src` gives `src` another address than the one that Ballast sees; write source-ranges by hand";
 
 /// What the ACL is for.
 #[derive(Clone, Copy)]
@@ -168,11 +174,13 @@ impl Reader<'_> {
             },
             // A connection without a hello leads nowhere in either program.
             "req_ssl_hello_type" | "req.ssl_hello_type" => Atom::Always(true),
-            "src" if self.place.sets_src => Atom::Broken("`set-src` gives `src` another address than the one that Ballast sees; write source-ranges by hand".into()),
+            "src" if self.place.sets_src => Atom::Broken(SET_SRC.into()),
             "src" => self.clients(),
             "src_is_local" => Atom::Broken("Ballast does not know which addresses are this machine's own; write them: src 127.0.0.0/8, for example".into()),
             "path" => self.path("str"),
             "path_beg" | "url_beg" => self.path("beg"),
+            // A URL has a query, before which no path ends.
+            "url_reg" if self.patterns.iter().any(|pattern| pattern.contains('$')) => unknown(),
             "path_reg" | "url_reg" => self.path("reg"),
             "path_end" | "path_dir" | "path_sub" | "path_dom" | "path_len" => unknown(),
             _ => match host_method(name) {
@@ -224,7 +232,10 @@ impl Reader<'_> {
         let mut nets = Vec::new();
         for pattern in &self.patterns {
             match net(pattern.trim()) {
-                Some(net) => nets.push(net),
+                Some(net) => {
+                    nets.extend(by_ipv4(net));
+                    nets.push(net);
+                }
                 None => {
                     return Atom::Broken(format!(
                         "{pattern:?} is no address and no network; expected one such as 10.0.0.0/8"
@@ -240,6 +251,9 @@ impl Reader<'_> {
 
     fn path(self, method: &str) -> Atom {
         let method = self.method.as_deref().unwrap_or(method);
+        if !["str", "beg", "reg"].contains(&method) {
+            return Atom::Unknown(format!("`path -m {method}`"));
+        }
         let mut paths = Vec::new();
         for pattern in &self.patterns {
             let (kind, text) = match method {
@@ -249,7 +263,7 @@ impl Reader<'_> {
                     Some(simple) => simple,
                     None => return Atom::Unknown(format!("the regular expression {pattern:?}")),
                 },
-                other => return Atom::Unknown(format!("`path -m {other}`")),
+                _ => continue,
             };
             if !text.starts_with('/') {
                 let why = format!("a path begins with a slash, so none is {pattern:?}");
@@ -269,6 +283,9 @@ impl Reader<'_> {
 
     fn host(self, of: Says, method: &str, criterion: &str) -> Atom {
         let method = self.method.as_deref().unwrap_or(method);
+        if method == "found" {
+            return Atom::Unknown(format!("`{criterion} -m found`"));
+        }
         let mut hosts = Vec::new();
         let mut unlike = Unlike::default();
         for pattern in &self.patterns {
@@ -370,7 +387,7 @@ fn host_method(name: &str) -> Option<(Says, &'static str)> {
     let hosts = ["(host)", "(host,-1)", "(host,1)"];
     let of_header = hosts.iter().find_map(|host| name.strip_suffix(host));
     let names = match of_header {
-        Some(_) => ["hdr", "req.hdr", "req.fhdr", "hdr_req", "shdr"].as_slice(),
+        Some(_) => ["hdr", "req.hdr", "req.fhdr", "hdr_req"].as_slice(),
         None => &["req_ssl_sni", "req.ssl_sni", "ssl_fc_sni"],
     };
     let name = of_header.unwrap_or(name);
@@ -409,6 +426,22 @@ pub(super) fn parts(expression: &str) -> Vec<&str> {
     parts
 }
 
+/// The clients of a network of IPv6 that come by IPv4: haproxy compares them as ::ffff:IPV4.
+fn by_ipv4(net: IpNet) -> Option<IpNet> {
+    let IpNet::V6(net) = net else {
+        return None;
+    };
+    let prefix = net.prefix_len().saturating_sub(96);
+    let first = Ipv4Addr::UNSPECIFIED.to_ipv6_mapped();
+    let address = match net.network().to_ipv4_mapped() {
+        Some(address) if net.prefix_len() >= 96 => address,
+        _ if net.contains(&first) => Ipv4Addr::UNSPECIFIED,
+        _ => return None,
+    };
+    let net = Ipv4Net::new(address, prefix).ok()?;
+    Some(IpNet::V4(net))
+}
+
 /// A regular expression that is no more than a beginning, a whole path or a folder.
 fn simple_expression(pattern: &str) -> Option<(PathKind, &str)> {
     let rest = pattern.strip_prefix('^')?;
@@ -422,6 +455,10 @@ fn simple_expression(pattern: &str) -> Option<(PathKind, &str)> {
     } else {
         (PathKind::Begins, rest.strip_suffix(".*").unwrap_or(rest))
     };
+    if text.is_empty() && kind != PathKind::Exact {
+        // Every path.
+        return Some((PathKind::Begins, "/"));
+    }
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/_-~%".contains(&byte);
     let fits = text.bytes().all(plain) && !(kind == PathKind::Segment && text.ends_with('/'));
     fits.then_some((kind, text))

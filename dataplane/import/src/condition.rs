@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use ballast_core::table::HostPattern;
 
-use super::acl::{Atom, Unlike};
+use super::acl::{Atom, SET_SRC, Unlike, Where};
 use super::limits::Counter;
 use super::pattern::{PathPattern, host_contains};
 use super::ranges::Ranges;
@@ -132,6 +132,7 @@ pub(super) type ReadAtoms<'a> = dyn FnMut(&[String]) -> Result<Atom, String> + '
 pub(super) fn read(
     words: &[String],
     acls: &Acls,
+    place: Where,
     atom: &mut ReadAtoms<'_>,
 ) -> Result<Condition, String> {
     let (negated, words) = match words.split_first() {
@@ -151,12 +152,15 @@ pub(super) fn read(
     let mut normal: Normal = Vec::new();
     let mut current: Normal = vec![Vec::new()];
     let mut rest = words;
-    let mut said_something = false;
+    // An `or` with nothing before it, or nothing behind it, says nothing.
+    let (mut said_something, mut has_term) = (false, false);
     while let Some((word, after)) = rest.split_first() {
         rest = after;
         if word.eq_ignore_ascii_case("or") || word == "||" {
-            normal.append(&mut current);
-            current = vec![Vec::new()];
+            if has_term {
+                normal.append(&mut current);
+            }
+            (current, has_term) = (vec![Vec::new()], false);
             continue;
         }
         let (mut not, mut name) = (false, word.as_str());
@@ -170,7 +174,7 @@ pub(super) fn read(
             };
             (name, rest) = (next.as_str(), after);
         }
-        said_something = true;
+        (said_something, has_term) = (true, true);
         let atoms = match name {
             "{" => {
                 let Some(end) = rest.iter().position(|word| word == "}") else {
@@ -184,13 +188,15 @@ pub(super) fn read(
                 Some(atoms) => atoms.clone(),
                 None => {
                     let why = || format!("there is no acl {name:?}; declare it");
-                    vec![predefined(name).ok_or_else(why)?]
+                    vec![predefined(name, place).ok_or_else(why)?]
                 }
             },
         };
         current = with(current, &atoms, not)?;
     }
-    normal.append(&mut current);
+    if has_term {
+        normal.append(&mut current);
+    }
     if !said_something {
         return Err("has no condition; name an acl, or write one in braces".into());
     }
@@ -270,11 +276,14 @@ fn few(normal: &Normal) -> Result<(), String> {
 }
 
 /// The ACLs that haproxy knows without a declaration.
-fn predefined(name: &str) -> Option<Atom> {
+fn predefined(name: &str, place: Where) -> Option<Atom> {
     Some(match name {
-        "TRUE" | "HTTP" | "WAIT_END" | "REQ_CONTENT" => Atom::Always(true),
+        "TRUE" | "WAIT_END" | "REQ_CONTENT" => Atom::Always(true),
+        "HTTP" if place.is_http => Atom::Always(true),
         "FALSE" => Atom::Always(false),
+        "LOCALHOST" if place.sets_src => Atom::Broken(SET_SRC.into()),
         "LOCALHOST" => Atom::Clients(Ranges::this_host()),
+        "HTTP" => Atom::Unknown(name.into()),
         "HTTP_1.0" | "HTTP_1.1" | "HTTP_2.0" | "HTTP_URL_ABS" | "HTTP_URL_SLASH"
         | "HTTP_URL_STAR" | "HTTP_CONTENT" | "METH_CONNECT" | "METH_DELETE" | "METH_GET"
         | "METH_HEAD" | "METH_OPTIONS" | "METH_POST" | "METH_PUT" | "METH_TRACE" | "RDP_COOKIE" => {

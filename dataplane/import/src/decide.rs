@@ -100,7 +100,7 @@ impl Importer<'_> {
     ) -> Result<Condition, String> {
         let line = &rule.line;
         let mut read = |words: &[String]| self.atom(line, words, place);
-        let mut condition = condition::read(&rule.condition, acls, &mut read)?;
+        let mut condition = condition::read(&rule.condition, acls, place, &mut read)?;
         if !rule.entry.is_empty() {
             let atom = self.atom(line, &rule.entry, place)?;
             condition
@@ -315,7 +315,6 @@ impl Importer<'_> {
 
 /// All that decides about the requests of one frontend.
 pub(super) struct Rules<'p> {
-    pub(super) name: &'p str,
     pub(super) steps: Vec<Step>,
     pub(super) default: Option<String>,
     /// The sections that requests can go on to, with their own rules.
@@ -396,7 +395,7 @@ impl Rules<'_> {
         };
         let action = match (backend, step) {
             (Some(name), _) => match self.backends.get(name) {
-                Some((_, steps)) if name != self.name => {
+                Some((_, steps)) => {
                     // The rules of a backend hold for those, too, whom an `allow` of the frontend let through.
                     clients = Clients::of(clients.all());
                     let step =

@@ -191,7 +191,6 @@ impl Importer<'_> {
         let mut steps = by_name.unwrap_or_default();
         steps.extend(self.steps(proxy, place)?);
         let mut rules = Rules {
-            name: &proxy.name,
             steps,
             default: default_backend(proxy).map(str::to_owned),
             backends: BTreeMap::new(),

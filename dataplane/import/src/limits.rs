@@ -102,9 +102,12 @@ impl Before<'_> {
             None => self.name(table),
             named => self.name(named),
         };
-        let table = match name == self.proxy.name {
-            true => Some(self.proxy),
-            false => self.backends.get(name).copied(),
+        // A frontend and a backend may have one name.
+        let is_own = name == self.proxy.name && self.proxy.stick.table.is_some();
+        let table = if is_own {
+            Some(self.proxy)
+        } else {
+            self.backends.get(name).copied()
         };
         let Some(stick) = table
             .map(|table| &table.stick)

@@ -340,3 +340,85 @@ fn who_is_denied_everywhere_gets_an_answer() {
     let default = frontend.default.as_ref().expect("a default");
     assert!(default.source_ranges.is_some());
 }
+
+/// A frontend and a backend may have one name.
+#[test]
+fn the_rules_of_a_backend_hold_beside_a_frontend_of_its_name() {
+    let text = "defaults\n mode http\nfrontend web\n bind 127.0.0.1:80\n default_backend web\nbackend web\n http-request deny if { path_beg /admin }\n server s 10.0.0.1:80\n";
+    let routes = &table(text).frontends[0].routes;
+    assert!(
+        routes
+            .iter()
+            .any(|route| route.path() == "/admin" && route.status == Some(403)),
+        "{routes:?}"
+    );
+}
+
+#[test]
+fn a_denial_that_asks_whether_there_is_anything_is_not_lost_silently() {
+    for rule in [
+        "http-request deny if { hdr(host) -m found }",
+        "http-request deny if { path -m found }",
+        "http-request deny unless { url_reg ^/public$ }",
+        "http-request deny unless { shdr(host) -i a.example }",
+    ] {
+        assert_left_out(&http(&format!(" {rule}")), 5, "");
+    }
+}
+
+/// An `or` with nothing beside it would always hold.
+#[test]
+fn an_or_with_nothing_beside_it_says_nothing() {
+    for condition in [
+        "unless { src 10.0.0.0/8 } or",
+        "unless or { src 10.0.0.0/8 }",
+        "unless { src 10.0.0.0/8 }",
+    ] {
+        let text = http(&format!(" http-request deny {condition}"));
+        let made = import(&text).table;
+        assert!(made.contains("10.0.0.0/8"), "{text}\n{made}");
+    }
+    let denied = http(" http-request deny if { path_beg /b } { src 10.0.0.0/8 } or");
+    let routes = &table(&denied).frontends[0].routes;
+    assert!(
+        routes.iter().all(|route| route.path() == "/b"),
+        "{routes:?}"
+    );
+}
+
+#[test]
+fn an_expression_that_begins_every_path_means_every_path() {
+    for expression in ["^", "^.*", "^(/|$)"] {
+        let text = http(&format!(
+            " http-request deny if {{ path_reg {expression} }}"
+        ));
+        let frontends = table(&text).frontends;
+        let default = frontends.first().and_then(|one| one.default.as_deref());
+        assert!(
+            default.is_none_or(|route| route.status == Some(403)),
+            "{expression}: {default:?}"
+        );
+    }
+}
+
+/// haproxy compares a client's IPv4 address with networks of IPv6, too.
+#[test]
+fn networks_of_ipv6_have_clients_that_come_by_ipv4() {
+    let made = import(&http(" http-request deny if { src ::ffff:127.0.0.0/104 }")).table;
+    assert!(made.contains("\"126.0.0.0/8\""), "{made}");
+    let frontends = table(&http(" http-request deny if { src ::/0 }")).frontends;
+    let default = frontends.first().and_then(|one| one.default.as_deref());
+    assert!(
+        default.is_none_or(|route| route.status == Some(403)),
+        "{default:?}"
+    );
+}
+
+#[test]
+fn what_haproxy_knows_without_an_acl_depends_on_the_place() {
+    let local =
+        http(" http-request set-src hdr(x-forwarded-for)\n http-request deny unless LOCALHOST");
+    assert_closed(&local);
+    let tcp = "frontend f\n bind 127.0.0.1:80\n mode tcp\n tcp-request content reject if !HTTP\n default_backend b\nbackend b\n mode tcp\n server s 10.0.0.1:80\n";
+    assert_left_out(tcp, 4, "HTTP");
+}
