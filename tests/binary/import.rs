@@ -370,8 +370,11 @@ fn what_looks_small_is_as_in_haproxy() {
         .unwrap()
         .local_addr()
         .unwrap();
+    for (name, answer) in ANSWERS {
+        fs::write(folder.path().join(name), answer).unwrap();
+    }
     let mut text = String::from(
-        "defaults\n mode http\n timeout connect 2s\n timeout client 10s\n timeout server 10s\n",
+        "http-errors site\n errorfile 404 AT/away.http\ndefaults\n mode http\n timeout connect 2s\n timeout client 10s\n timeout server 10s\n",
     );
     for (index, (lines, of_backend, ..)) in ALIKE.iter().enumerate() {
         let port = 17_200 + index;
@@ -385,7 +388,8 @@ fn what_looks_small_is_as_in_haproxy() {
         text.push_str(&format!("frontend f{index}\n bind {at}:{port}\n {lines}\n default_backend b{index}\nbackend b{index}\n {of_backend}\n"));
     }
     let source = folder.path().join("haproxy.cfg");
-    fs::write(&source, &text).unwrap();
+    let files = folder.path().display().to_string();
+    fs::write(&source, text.replace("AT/", &format!("{files}/"))).unwrap();
     let ask = || -> Vec<String> {
         let asked = ALIKE.iter().enumerate();
         let answers = asked.map(|(index, (.., request, _))| {
@@ -416,7 +420,7 @@ fn what_looks_small_is_as_in_haproxy() {
 }
 
 /// Lines of a frontend and of its backend, a request, and the answer.
-const ALIKE: [(&str, &str, &str, &str); 27] = [
+const ALIKE: [(&str, &str, &str, &str); 35] = [
     (
         "option forwardfor;http-request del-header X-Forwarded-For",
         "server s ECHO",
@@ -579,9 +583,70 @@ const ALIKE: [(&str, &str, &str, &str); 27] = [
         "GET /z HTTP/1.1\r\nHost: a",
         "200 f /z ",
     ),
+    (
+        "http-request deny deny_status 404 if { path_beg /x } !{ src 10.0.0.0/8 }",
+        "server s ECHO",
+        "HEAD /x/y HTTP/1.1\r\nHost: a",
+        "404  ",
+    ),
+    (
+        "http-request deny deny_status 429 content-type text/plain string slow hdr Retry-After 5 hdr X-Of d if { src 127.0.0.0/8 }",
+        "server s ECHO",
+        "GET /x HTTP/1.1\r\nHost: a",
+        "429 d [retry-after: 5]slow",
+    ),
+    (
+        "http-request deny deny_status 404 errorfiles site hdr X-Of d if { src 127.0.0.0/8 }",
+        "server s ECHO",
+        "GET /x HTTP/1.1\r\nHost: a",
+        "404 file [content-type: text/html][retry-after: 5]<p>away</p>",
+    ),
+    (
+        "http-request deny errorfile AT/fine.http if { path /x }",
+        "server s ECHO",
+        "GET /x HTTP/1.1\r\nHost: a",
+        "200 file [cache-control: max-age=5]fine",
+    ),
+    (
+        "errorfile 503 AT/fine.http",
+        "server s NOBODY",
+        "GET /x HTTP/1.1\r\nHost: a",
+        "200 file [cache-control: max-age=5]fine",
+    ),
+    (
+        "http-error status 503 errorfile AT/empty.http",
+        "server s NOBODY",
+        "GET /x HTTP/1.1\r\nHost: a",
+        "503 file ",
+    ),
+    (
+        "http-request return status 200 content-type text/plain string up hdr X-Of d hdr Retry-After 6 if { path /x }",
+        "server s ECHO",
+        "GET /x HTTP/1.1\r\nHost: a",
+        "200 d [retry-after: 6]up",
+    ),
+    (
+        "http-request tarpit deny_status 404 if { src 127.0.0.0/8 };timeout tarpit 10",
+        "server s ECHO",
+        "HEAD /x HTTP/1.1\r\nHost: a",
+        "404  ",
+    ),
 ];
 
-/// Status, `X-Of` or `Location`, and body of an answer, or what a server without a protocol says.
+/// Whole answers in files, which are compared with the fields of their heads.
+const ANSWERS: [(&str, &str); 3] = [
+    (
+        "away.http",
+        "HTTP/1.1 404 Away\r\nX-Of: file\r\nRetry-After: 5\r\nContent-Type: text/html\r\n\r\n<p>away</p>",
+    ),
+    (
+        "fine.http",
+        "HTTP/1.1 200 OK\r\nX-Of: file\r\nCache-Control: max-age=5\r\nConnection: close\r\n\r\nfine",
+    ),
+    ("empty.http", "HTTP/1.1 503 Later\r\nX-Of: file\r\n\r\n"),
+];
+
+/// Status, `X-Of` or `Location`, other fields that an answer in a file may have, and body of an answer, or what a server without a protocol says.
 fn whole_answer(address: SocketAddr, request: &str) -> String {
     let port = address.port().to_string();
     let ask = || {
@@ -606,7 +671,19 @@ fn whole_answer(address: SocketAddr, request: &str) -> String {
             .or_else(|| line.strip_prefix("location: "))
             .map(str::to_owned)
     });
-    format!("{status} {} {body}", of.unwrap_or_default())
+    let mut fields: Vec<String> = head.lines().map(str::to_ascii_lowercase).collect();
+    let compared = ["retry-after: ", "cache-control: max-age"];
+    let is_file = of.as_deref() == Some("file");
+    fields.retain(|field| {
+        compared.iter().any(|name| field.starts_with(name))
+            || is_file
+                && ["cache-control", "content-type"]
+                    .iter()
+                    .any(|name| field.starts_with(name))
+    });
+    fields.sort_unstable();
+    let fields: String = fields.iter().map(|field| format!("[{field}]")).collect();
+    format!("{status} {} {fields}{body}", of.unwrap_or_default())
 }
 
 /// Servers that say who they are and what they were asked.

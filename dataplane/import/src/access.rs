@@ -13,6 +13,7 @@ use super::decide::{Closed, Step};
 use super::frontends::Backends;
 use super::importer::Importer;
 use super::limits::Before;
+use super::pages::Answer;
 use super::proxy::{Access, Does, Proxy, Stage};
 use super::ranges::Ranges;
 use super::words::Line;
@@ -80,7 +81,7 @@ impl Importer<'_> {
         for rule in rules {
             let does = match rule.action {
                 Access::Accept => Does::Allow,
-                Access::Reject => Does::Deny(403, None),
+                Access::Reject => Does::Deny(Answer::plain(403)),
                 Access::ExpectProxy | Access::Track(..) => continue,
             };
             let Some(condition) = self.condition_of_access(rule, &acls, place)? else {
@@ -226,7 +227,7 @@ impl Importer<'_> {
         others.clients = clients.not();
         Ok(Some(Step {
             line: backend.head.clone(),
-            does: Does::Deny(403, None),
+            does: Does::Deny(Answer::plain(403)),
             condition: Condition {
                 alternatives: vec![others],
             },

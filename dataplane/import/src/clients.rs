@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use ballast_core::table::HostPattern;
 
-use super::decide::Step;
+use super::decide::{Action, Step};
 use super::pattern::PathPattern;
 use super::proxy::Does;
 use super::ranges::Ranges;
@@ -59,6 +59,8 @@ pub(super) struct Clients {
     passed: Ranges,
     /// Whom the denial that took the last ones has answered.
     denied: Option<Ranges>,
+    /// What others were answered by the first line that answered some.
+    pub(super) said: Option<Action>,
 }
 
 impl Clients {
@@ -68,6 +70,16 @@ impl Clients {
             rest,
             passed: Ranges::none(),
             denied: None,
+            said: None,
+        }
+    }
+
+    /// All who go on to a backend, of whom none of its rules has been asked.
+    pub(super) fn of_backend(self) -> Self {
+        Self {
+            said: self.said,
+            rest: self.rest.or(&self.passed),
+            ..Self::of(Ranges::none())
         }
     }
 
@@ -112,13 +124,21 @@ impl Clients {
                 self.let_through(&who);
                 continue;
             }
-            if step.does.denies() {
+            if step.does.answers() {
                 took(index);
                 let before = self.all();
                 self.rest = self.rest.and_not(&who);
-                if self.all().is_none() {
+                let left = self.all();
+                if left.is_none() {
                     self.denied = Some(before);
                     return Some(step);
+                }
+                if left != before {
+                    let answer = step.answer();
+                    if self.said.is_some() && self.said != answer {
+                        cannot(&step.line);
+                    }
+                    self.said = self.said.take().or(answer);
                 }
                 continue;
             }

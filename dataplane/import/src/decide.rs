@@ -10,7 +10,7 @@ use super::clients::{ByHost, Clients};
 use super::condition::{self, Acls, Alternative, Condition, Rule};
 use super::importer::Importer;
 use super::limits;
-use super::pages::Page;
+use super::pages::Answer;
 use super::pattern::{PathKind, PathPattern};
 use super::proxy::{Changed, Does, Proxy};
 use super::ranges::Ranges;
@@ -27,9 +27,14 @@ pub(super) enum Action {
     },
     /// A redirect, and the line that says it.
     Redirect(Line, Redirect),
-    Status(u16),
-    /// An answer with a page of its own, which this line names.
-    Answer(Line, u16, Page),
+    Answer(Answer),
+}
+
+impl Action {
+    /// An answer with the usual page.
+    pub(super) fn status(status: u16) -> Self {
+        Self::Answer(Answer::plain(status))
+    }
 }
 
 /// A rule whose condition was read.
@@ -50,13 +55,10 @@ impl Step {
     }
 
     /// What it answers; `None`: it answers nothing.
-    fn answer(&self) -> Option<Action> {
+    pub(super) fn answer(&self) -> Option<Action> {
         match &self.does {
-            Does::Deny(status, Some(page)) | Does::Answer(status, Some(page)) => {
-                Some(Action::Answer(self.line.clone(), *status, page.clone()))
-            }
-            Does::Deny(status, None) | Does::Answer(status, None) => Some(Action::Status(*status)),
-            Does::Auth => Some(Action::Status(403)),
+            Does::Deny(answer) | Does::Answer(answer) => Some(Action::Answer(answer.clone())),
+            Does::Auth => Some(Action::status(403)),
             Does::Redirect(target) => Some(Action::Redirect(self.line.clone(), target.clone())),
             Does::Allow | Does::Backend(_) | Does::Default | Does::Changes(_) => None,
         }
@@ -162,7 +164,6 @@ impl Importer<'_> {
         }
         let is_part = !rule.entry.is_empty();
         let condition = self.seen(line, condition, does.refuses(), is_part)?;
-        self.answered_alike(line, does, &condition);
         self.hosts_alike(line, does, &condition);
         Ok(Some(Step {
             line: line.clone(),
@@ -185,18 +186,6 @@ impl Importer<'_> {
                 "it looks at the {what} that {} has changed, and Ballast at that of the client; write it before that line",
                 self.places.shown(line)
             ));
-        }
-    }
-
-    /// Reports a denial by the client's address with another status or a page: `source-ranges` of a table answer 403.
-    fn answered_alike(&mut self, line: &Line, does: &Does, condition: &Condition) {
-        let Does::Deny(status, page) = does else {
-            return;
-        };
-        let mut alternatives = condition.alternatives.iter();
-        let by_address = alternatives.any(|one| !one.clients.is_all());
-        if by_address && (*status != 403 || page.is_some()) {
-            self.report.left_out(line, "who is denied by the client's address is answered 403 with Ballast's own page; write the denial without an address, or with the status 403");
         }
     }
 
@@ -241,7 +230,7 @@ impl Importer<'_> {
         condition.paths.push(vec![path]);
         Some(Step {
             line: line.clone(),
-            does: Does::Answer(200, None),
+            does: Does::Answer(Answer::plain(200)),
             condition: Condition {
                 alternatives: vec![condition],
             },
@@ -397,7 +386,7 @@ impl Rules<'_> {
             (Some(name), _) => match self.backends.get(name) {
                 Some((_, steps)) => {
                     // The rules of a backend hold for those, too, whom an `allow` of the frontend let through.
-                    clients = Clients::of(clients.all());
+                    clients = clients.of_backend();
                     let step =
                         clients.pass(steps, &ByHost::of(steps), host, path, cannot, &mut |_| {});
                     step.and_then(Step::answer)
@@ -405,25 +394,31 @@ impl Rules<'_> {
                 }
                 _ => self.service(name, path),
             },
-            (None, step) => step.and_then(Step::answer).unwrap_or(Action::Status(503)),
+            (None, step) => step
+                .and_then(Step::answer)
+                .unwrap_or_else(|| Action::status(503)),
         };
-        let answered = clients.answered();
-        let verdict = match action {
-            action if action != Action::Status(403) && !answered.is_none() => Verdict {
+        let (answered, all) = (clients.answered(), clients.all());
+        let said = clients.said.unwrap_or_else(|| Action::status(403));
+        let verdict = match answered.is_all() || !answered.is_none() && action != said {
+            true => Verdict {
                 action,
+                denied: (!answered.is_all() && said != Action::status(403)).then_some(said),
                 clients: answered,
             },
-            _ => Verdict {
-                action: Action::Status(403),
+            // Who is not denied gets the same answer.
+            false => Verdict {
+                action: said,
                 clients: Ranges::all(),
+                denied: None,
             },
         };
-        (verdict, clients.all())
+        (verdict, all)
     }
 
     fn service(&self, name: &str, path: &PathPattern) -> Action {
         let Some((proxy, _)) = self.backends.get(name) else {
-            return Action::Status(503);
+            return Action::status(503);
         };
         let strip = proxy.strip.as_ref().map(|(_, strip)| strip);
         let strip = strip.filter(|strip| strip.contains(path));

@@ -15,6 +15,7 @@ use super::clients::ByHost;
 use super::condition::Rule;
 use super::decide::{Action, Closed, Rules, Step};
 use super::importer::Importer;
+use super::pages::Answer;
 use super::pattern::host_contains;
 use super::ports::groups;
 use super::proxy::{Access, Changed, Does, Kind, Proxy, Stage};
@@ -275,11 +276,13 @@ impl Importer<'_> {
             let is_empty = backend.is_some_and(|(backend, _)| backend.servers.is_empty());
             let mut alternatives = step.condition.alternatives.iter();
             if is_empty && alternatives.any(|one| !one.clients.is_all()) {
-                match proxy.is_http {
-                    true => self.report.left_out(&step.line, "the backend has no server in the table, and a route does not lead some clients elsewhere: these clients are answered 403, and not 503 with its page"),
-                    false => self.report.note(&step.line, "the backend has no server in the table, so these clients are denied"),
+                if !proxy.is_http {
+                    self.report.note(
+                        &step.line,
+                        "the backend has no server in the table, so these clients are denied",
+                    );
                 }
-                step.does = Does::Deny(503, None);
+                step.does = Does::Deny(Answer::plain(503));
             }
         }
         Ok(())
@@ -294,7 +297,7 @@ impl Importer<'_> {
         let verdict = self.verdict(rules);
         let Action::Service { name, .. } = verdict.action else {
             return Err(Closed(match verdict.action {
-                Action::Status(403) => "nobody may connect to it".into(),
+                Action::Answer(answer) if answer.status == 403 => "nobody may connect to it".into(),
                 _ => "no server gets its connections; name one by default_backend".into(),
             }));
         };
@@ -329,13 +332,17 @@ impl Importer<'_> {
 
     pub(super) fn cannot(&mut self, lines: Vec<Line>) {
         for line in lines {
-            let what_then = match line.word(0) {
-                "use_backend" => "give them an address of their own, or deny them",
-                _ => "so they are denied; give them an address of their own",
+            let why = match (line.word(0), line.word(1)) {
+                ("use_backend", _) => {
+                    "some clients would go elsewhere than others, which no route does; give them an address of their own, or deny them"
+                }
+                ("redirect", _) | (_, "redirect") => {
+                    "some clients would go elsewhere than others, which no route does, so they are denied; give them an address of their own"
+                }
+                _ => {
+                    "a route answers all alike whom it denies, and these as an earlier line says; give both lines one answer"
+                }
             };
-            let why = format!(
-                "some clients would go elsewhere than others, which no route does; {what_then}"
-            );
             self.report.left_out(&line, why);
         }
     }

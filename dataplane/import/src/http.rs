@@ -3,8 +3,8 @@
 use std::collections::HashSet;
 
 use ballast_core::table::{
-    Frontend, FrontendHttp, HeaderEdits, HostPattern, List, OrMap, PathMatch, Protocol, Route,
-    UnknownName, UrlPath, XForwarded,
+    ErrorPage, Frontend, FrontendHttp, HeaderEdits, HostPattern, List, OrMap, PathMatch, Protocol,
+    Route, UnknownName, UrlPath, XForwarded,
 };
 
 use super::bind::{Tls, Way};
@@ -16,7 +16,6 @@ use super::pattern::{PathKind, PathPattern};
 use super::proxy::{Change, Edit, Of, Proxy};
 use super::ranges::Ranges;
 use super::routes::{self, Named, Region, Verdict, any_path};
-use super::services::file;
 use super::words::Line;
 
 impl Importer<'_> {
@@ -41,7 +40,7 @@ impl Importer<'_> {
         let mut routes = Vec::new();
         // Whom some path gives more than a plain denial.
         let answered = regions.iter().map(|region| &region.verdict);
-        let answered = answered.filter(|verdict| verdict.action != Action::Status(403));
+        let answered = answered.filter(|verdict| verdict.action != Action::status(403));
         let answered = answered.fold(Ranges::none(), |all, verdict| all.or(&verdict.clients));
         let lists = regions.len().saturating_mul(answered.count());
         if lists > MOST_RANGES && !answered.is_none() {
@@ -314,17 +313,20 @@ impl Importer<'_> {
             source_ranges: self.source_ranges(&proxy.head, &region.verdict.clients)?,
             ..Route::default()
         };
+        if let Some(Action::Answer(answer)) = &region.verdict.denied
+            && route.source_ranges.is_some()
+        {
+            let mut page = self.page(answer);
+            page.status = page.status.filter(|status| *status != 403);
+            route.denied = (page != ErrorPage::default()).then(|| Box::new(page));
+        }
         match &region.verdict.action {
-            Action::Status(status) => route.status = Some(*status),
-            Action::Answer(line, status, page) => {
-                route.status = Some(*status);
-                match self.page(line, *status, page) {
-                    Ok((name, kind)) => {
-                        route.body_file = Some(file(&name));
-                        route.content_type = kind.parse().ok();
-                    }
-                    Err(why) => self.report.left_out(line, why),
-                }
+            Action::Answer(answer) => {
+                let page = self.page(answer);
+                route.status = page.status;
+                route.body_file = page.body_file;
+                route.content_type = page.content_type;
+                route.response_headers = page.response_headers;
             }
             Action::Redirect(_, target) => {
                 route.redirect = Some(Box::new(target.clone()));

@@ -1,29 +1,61 @@
-//! Pages of `errorfile`, `http-errors` and `http-request return`, whose bodies are written beside the table.
+//! Answers of `errorfile`, `http-errors`, `http-request return` and `deny`, whose bodies are written beside the table.
 
-use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 
-use ballast_core::table::{Entries, ErrorPage, ErrorStatus, File, OrMap};
+use ballast_core::answer::content_type;
+use ballast_core::http::concerns_connection;
+use ballast_core::table::{Entries, ErrorPage, ErrorStatus, File, HeaderEdits, OrMap};
 
 use super::decide::Rules;
 use super::importer::Importer;
-use super::proxy::Proxy;
-use super::services::file;
+use super::proxy::{Change, Does, Edit, Of, Proxy};
 use super::words::Line;
 
-/// The page of an answer, as a line names it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Page {
+/// An answer of Ballast's own, as a line says it. Two lines may say the same one.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Answer {
+    pub(super) line: Line,
+    pub(super) status: u16,
+    body: Body,
+    fields: Vec<(String, String)>,
+}
+
+impl PartialEq for Answer {
+    fn eq(&self, other: &Self) -> bool {
+        (self.status, &self.body, &self.fields) == (other.status, &other.body, &other.fields)
+    }
+}
+
+impl Eq for Answer {}
+
+impl Answer {
+    /// An answer with the usual page.
+    pub(super) fn plain(status: u16) -> Self {
+        Self {
+            status,
+            ..Self::default()
+        }
+    }
+}
+
+/// The body of an answer.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+enum Body {
+    /// The page for the status.
+    #[default]
+    Usual,
     /// A file with a whole answer, head and body.
-    Answer(String),
+    Whole(String),
+    /// The file of a section `http-errors`, until all sections are known.
+    OfSection(String),
     /// A file with the body alone, and its type.
-    Body { path: String, kind: String },
+    File { path: String, kind: String },
     /// The body itself, and its type.
     Text { text: String, kind: String },
 }
 
-/// Pages by their status, with the line that names each.
-pub(super) type Pages = BTreeMap<u16, (Line, Page)>;
+/// Answers by the status in whose place they are.
+pub(super) type Pages = BTreeMap<u16, Answer>;
 
 /// `http-errors` sections by their names.
 #[derive(Default)]
@@ -32,31 +64,57 @@ pub(super) struct HttpErrors(HashMap<String, Pages>);
 impl HttpErrors {
     /// Reads a line of the section `name`.
     pub(super) fn line(&mut self, name: &str, line: &Line) -> Result<(), String> {
-        let (status, page) = errorfile(line)?;
+        let page = errorfile(line)?;
         let pages = self.0.entry(name.into()).or_default();
-        pages.insert(status, (line.clone(), page));
+        pages.insert(page.status, page);
         Ok(())
     }
 
     /// The pages for which a line `errorfiles NAME [STATUS…]` asks.
     fn named(&self, line: &Line) -> Result<Pages, String> {
-        let name = line.word(1);
-        let Some(pages) = self.0.get(name) else {
-            return Err(format!(
-                "there is no section http-errors {name}, or nothing in it is understood; add it"
-            ));
-        };
+        let pages = self.section(line.word(1))?;
         let statuses = line.from(2);
         let asked = |status: &u16| statuses.is_empty() || statuses.contains(&status.to_string());
         let pages = pages.iter().filter(|(status, _)| asked(status));
         Ok(pages
-            .map(|(status, (_, page))| (*status, (line.clone(), page.clone())))
+            .map(|(status, page)| {
+                let line = line.clone();
+                (
+                    *status,
+                    Answer {
+                        line,
+                        ..page.clone()
+                    },
+                )
+            })
             .collect())
+    }
+
+    fn section(&self, name: &str) -> Result<&Pages, String> {
+        self.0.get(name).ok_or_else(|| {
+            format!(
+                "there is no section http-errors {name}, or nothing in it is understood; add it"
+            )
+        })
+    }
+
+    /// Gives an answer the file that its section has for its status.
+    fn complete(&self, answer: &mut Answer) -> Result<(), String> {
+        let Body::OfSection(name) = &answer.body else {
+            return Ok(());
+        };
+        let status = answer.status;
+        let page = self.section(name)?.get(&status);
+        let page = page.ok_or_else(|| {
+            format!("the section http-errors {name} has no errorfile {status}, so its usual page is shown; add it")
+        })?;
+        answer.body = page.body.clone();
+        Ok(())
     }
 }
 
 /// `errorfile STATUS FILE`
-pub(super) fn errorfile(line: &Line) -> Result<(u16, Page), String> {
+pub(super) fn errorfile(line: &Line) -> Result<Answer, String> {
     if line.word(0) != "errorfile" {
         return Err(format!(
             "`{}` does not stand here; expected `errorfile STATUS FILE`",
@@ -66,37 +124,47 @@ pub(super) fn errorfile(line: &Line) -> Result<(u16, Page), String> {
     let status = own_status(line.word(1))?;
     match line.word(2) {
         "" => Err("names no file; expected `errorfile STATUS FILE`".into()),
-        path => Ok((status, Page::Answer(path.into()))),
+        path => Ok(Answer {
+            line: line.clone(),
+            body: Body::Whole(path.into()),
+            ..Answer::plain(status)
+        }),
     }
 }
 
 /// `http-error status STATUS …`
-pub(super) fn http_error(line: &Line) -> Result<(u16, Page), String> {
+pub(super) fn http_error(line: &Line) -> Result<Answer, String> {
     let words: Vec<&str> = line.from(1).iter().map(String::as_str).collect();
-    let answer = answer(&words);
-    if let Some(why) = answer.lost {
-        return Err(why);
+    let Said {
+        status,
+        mut answer,
+        lost,
+    } = said(line, &words);
+    answer.status = own_status(status.unwrap_or_default())?;
+    match (lost, &answer.body) {
+        (Some(why), _) => Err(why),
+        (None, Body::Usual) => {
+            Err("names no page; write errorfile, file or string behind the status".into())
+        }
+        (None, _) => Ok(answer),
     }
-    let status = own_status(answer.status.unwrap_or_default())?;
-    let page = answer
-        .page
-        .ok_or("names no page; write errorfile, file or string behind the status")?;
-    Ok((status, page))
 }
 
 /// What the words behind `http-request return` and its like say.
-#[derive(Default)]
-pub(super) struct Answer<'l> {
+pub(super) struct Said<'l> {
     pub(super) status: Option<&'l str>,
-    pub(super) page: Option<Page>,
+    /// It has no status yet.
+    pub(super) answer: Answer,
     /// Why a part of it is not in the table.
     pub(super) lost: Option<String>,
 }
 
-/// The words behind `http-request return` and `http-error`: a status and a page.
-pub(super) fn answer<'l>(words: &[&'l str]) -> Answer<'l> {
-    let mut answer = Answer::default();
-    let mut kind = None;
+/// The words behind `http-request return`, `http-request deny` and `http-error`.
+pub(super) fn said<'l>(line: &Line, words: &[&'l str]) -> Said<'l> {
+    let (mut status, mut lost) = (None, None);
+    let mut text_kind = "text/plain";
+    let mut body = Body::Usual;
+    let mut fields = Vec::new();
     let mut words = words.iter();
     while let Some(word) = words.next() {
         if *word == "default-errorfiles" {
@@ -104,38 +172,56 @@ pub(super) fn answer<'l>(words: &[&'l str]) -> Answer<'l> {
         }
         let value = words.next().copied().unwrap_or_default();
         match *word {
-            "status" | "deny_status" => answer.status = Some(value),
-            "content-type" => kind = Some(value),
-            "errorfile" => answer.page = Some(Page::Answer(value.into())),
+            "status" | "deny_status" => status = Some(value),
+            "content-type" => text_kind = value,
+            "errorfile" => body = Body::Whole(value.into()),
+            "errorfiles" => body = Body::OfSection(value.into()),
             "file" => {
-                answer.page = Some(Page::Body {
+                body = Body::File {
                     path: value.into(),
                     kind: String::new(),
-                });
+                };
             }
             "string" | "lf-string" if *word == "string" || !value.contains('%') => {
-                answer.page = Some(Page::Text {
+                body = Body::Text {
                     text: value.into(),
                     kind: String::new(),
-                });
+                };
             }
-            "hdr" => {
-                words.next();
-                answer.lost = Some(
-                    "an answer of Ballast has no header of its own; write it without hdr".into(),
-                );
-            }
+            "hdr" => match words.next().copied().unwrap_or_default() {
+                sample if sample.contains('%') => {
+                    lost = Some(format!(
+                        "the field {value} has a fixed value in an answer of Ballast; write it without a sample"
+                    ));
+                }
+                // haproxy takes the type from content-type alone.
+                _ if value.eq_ignore_ascii_case("content-type") => {}
+                text => fields.push((value.to_owned(), text.to_owned())),
+            },
             other => {
-                answer.lost = Some(format!(
+                lost = Some(format!(
                     "`{other}` has no counterpart in an answer of Ballast; its body is a fixed text or a file"
                 ));
             }
         }
     }
-    if let Some(Page::Body { kind: of, .. } | Page::Text { kind: of, .. }) = &mut answer.page {
-        *of = kind.unwrap_or("text/plain").into();
+    match &mut body {
+        Body::File { kind, .. } | Body::Text { kind, .. } => *kind = text_kind.into(),
+        // haproxy ignores other fields than those of the file.
+        Body::Whole(_) | Body::OfSection(_) => fields.clear(),
+        Body::Usual => {}
     }
-    answer
+    let answer = Answer {
+        line: line.clone(),
+        status: 0,
+        body,
+        fields,
+    };
+    Said {
+        status,
+        answer,
+        lost,
+    }
 }
 
 fn own_status(text: &str) -> Result<u16, String> {
@@ -161,9 +247,18 @@ impl Importer<'_> {
             };
             for (status, page) in pages {
                 let known = proxy.errors.get(&status);
-                if known.is_none_or(|(known, _)| known.number < line.number) {
+                if known.is_none_or(|known| known.line.number < line.number) {
                     proxy.errors.insert(status, page);
                 }
+            }
+        }
+        for rule in &mut proxy.requests {
+            if let Does::Deny(answer) | Does::Answer(answer) = &mut rule.action
+                && let Err(why) = sections.complete(answer)
+            {
+                let status = answer.status;
+                let why = format!("{why}; these requests are answered {status} all the same");
+                self.report.left_out(&rule.line, why);
             }
         }
     }
@@ -179,66 +274,127 @@ impl Importer<'_> {
         let mut backends: Vec<&Proxy> = backends.collect();
         backends.sort_by_key(|backend| backend.head.number);
         for backend in backends {
-            for (status, (line, page)) in &backend.errors {
+            for (status, page) in &backend.errors {
                 match pages.get(status) {
                     None => {
-                        pages.insert(*status, (line.clone(), page.clone()));
+                        pages.insert(*status, page.clone());
                     }
-                    Some((_, known)) if known == page => {}
-                    Some((other, _)) => self.report.left_out(line, format!("a frontend has one page for a status, here that of {}; give this backend a frontend of its own", self.places.shown(other.number))),
+                    Some(known) if known == page => {}
+                    Some(known) => self.report.left_out(&page.line, format!("a frontend has one page for a status, here that of {}; give this backend a frontend of its own", self.places.shown(known.line.number))),
                 }
             }
         }
         let mut errors = Vec::new();
-        for (status, (line, page)) in pages {
-            match self.page(&line, status, &page) {
-                Ok((name, _)) => {
-                    if let Ok(status) = status.to_string().parse() {
-                        errors.push((status, OrMap::Value(file(&name))));
-                    }
+        for (status, answer) in pages {
+            let mut page = self.page(&answer);
+            page.status = page.status.filter(|sent| *sent != status);
+            let has_file_alone = page.content_type.is_none() && page.response_headers.is_none();
+            let page = match page.body_file.take() {
+                Some(file) if page.status.is_none() && has_file_alone => OrMap::Value(file),
+                file => {
+                    page.body_file = file;
+                    OrMap::Map(Box::new(page))
                 }
-                Err(why) => self.report.left_out(&line, why),
+            };
+            let is_usual = matches!(&page, OrMap::Map(page) if **page == ErrorPage::default());
+            if let Ok(status) = status.to_string().parse()
+                && !is_usual
+            {
+                errors.push((status, page));
             }
         }
         Entries::new(errors)
     }
 
-    /// Puts the body of a page beside the table, and returns its name there and its type.
-    pub(super) fn page(
-        &mut self,
-        line: &Line,
-        status: u16,
-        page: &Page,
-    ) -> Result<(String, String), String> {
-        if !self.has_folder {
-            return Err("its page is written beside the table, which goes to standard output; name a file by -o".into());
+    /// An answer as a table has it, with the body in a file beside the table. A part that cannot be read is left out.
+    pub(super) fn page(&mut self, answer: &Answer) -> ErrorPage {
+        let mut page = ErrorPage {
+            status: Some(answer.status),
+            ..ErrorPage::default()
+        };
+        let mut fields = answer.fields.clone();
+        let mut removed = Vec::new();
+        if let Err(why) = self.body(answer, &mut page, &mut fields, &mut removed) {
+            self.report.left_out(&answer.line, why);
         }
-        let (bytes, kind) = match page {
-            Page::Text { text, kind } => (Cow::Borrowed(text.as_bytes()), kind.clone()),
-            Page::Answer(path) | Page::Body { path, .. } => {
-                let path = self.world.absolute(path);
-                let bytes = self.read_file_named(&path)?;
-                match page {
-                    Page::Body { kind, .. } => (Cow::Owned(bytes), kind.clone()),
-                    _ => {
-                        let (head, body) = head_and_body(&bytes);
-                        let head = String::from_utf8_lossy(head).to_ascii_lowercase();
-                        if let Some(what) = not_kept(&head, status) {
-                            self.report.left_out(line, format!("of the file {path} the body and its type are kept, and {what} is not; let the endpoint answer so"));
-                        }
-                        let kind = head
-                            .lines()
-                            .find_map(|line| line.strip_prefix("content-type:"))
-                            .unwrap_or("text/html");
-                        (Cow::Owned(body.to_vec()), kind.trim().to_owned())
-                    }
+        let edit = |name: &str, change| Edit {
+            line: answer.line.clone(),
+            of: Of::AllAnswers,
+            name: name.into(),
+            change,
+        };
+        let mut edits: Vec<Edit> = Vec::new();
+        for (name, value) in fields {
+            let mut known = edits.iter();
+            let change = match known.any(|known| known.name.eq_ignore_ascii_case(&name)) {
+                true => Change::Add(value),
+                false => Change::Set(value),
+            };
+            edits.push(edit(&name, change));
+        }
+        edits.extend(removed.into_iter().map(|name| edit(name, Change::Remove)));
+        let edits = self.edits(&edits.iter().collect::<Vec<_>>());
+        page.response_headers = (edits != HeaderEdits::default()).then(|| Box::new(edits));
+        page
+    }
+
+    /// Reads what the body of an answer is, and what a whole answer in a file has before it.
+    fn body(
+        &mut self,
+        answer: &Answer,
+        page: &mut ErrorPage,
+        fields: &mut Vec<(String, String)>,
+        removed: &mut Vec<&'static str>,
+    ) -> Result<(), String> {
+        let (bytes, kind) = match &answer.body {
+            Body::Usual | Body::OfSection(_) => return Ok(()),
+            Body::Text { text, kind } => (text.as_bytes().to_vec(), Some(kind.clone())),
+            Body::File { path, kind } => {
+                let bytes = self.read_file_named(&self.world.absolute(path))?;
+                (bytes, Some(kind.clone()))
+            }
+            Body::Whole(path) => {
+                let bytes = self.read_file_named(&self.world.absolute(path))?;
+                let (head, body) = head_and_body(&bytes);
+                let head = String::from_utf8_lossy(head);
+                let mut lines = head.lines();
+                let line = lines.next().unwrap_or_default();
+                let status = line.split(' ').nth(1).and_then(|text| text.parse().ok());
+                page.status = status
+                    .filter(|text| (200..=599).contains(text))
+                    .or(page.status);
+                let named = lines.filter_map(|line| line.split_once(':'));
+                let named = named.map(|(name, value)| (name.trim(), value.trim()));
+                let named = named.filter(|(name, _)| !concerns_connection(name));
+                fields.extend(named.map(|(name, value)| (name.to_owned(), value.to_owned())));
+                let is = |known: &(String, String), name| known.0.eq_ignore_ascii_case(name);
+                if !fields.iter().any(|field| is(field, "cache-control")) {
+                    removed.push("Cache-Control");
                 }
+                let kind = fields.iter().find(|field| is(field, "content-type"));
+                let kind = kind.map(|(_, kind)| kind.clone());
+                fields.retain(|field| !is(field, "content-type"));
+                (body.to_vec(), kind)
             }
         };
-        if bytes.is_empty() {
-            return Err(
-                "the answer without a body has no counterpart; Ballast's own page is shown".into(),
-            );
+        if matches!(page.status, Some(204 | 205 | 304)) {
+            return Ok(());
+        }
+        let name = self.written(answer.status, bytes, kind.as_deref().unwrap_or_default())?;
+        let name = std::path::PathBuf::from(name);
+        match kind {
+            None => removed.push("Content-Type"),
+            Some(kind) if kind == content_type(&name) => {}
+            Some(kind) => page.content_type = kind.parse().ok(),
+        }
+        page.body_file = Some(File::from(name));
+        Ok(())
+    }
+
+    /// Puts the body of a page beside the table, and returns its name there.
+    fn written(&mut self, status: u16, bytes: Vec<u8>, kind: &str) -> Result<String, String> {
+        if !self.has_folder {
+            return Err("its page is written beside the table, which goes to standard output; name a file by -o".into());
         }
         let ending = match kind.split(';').next().unwrap_or_default().trim() {
             "application/json" => "json",
@@ -252,37 +408,15 @@ impl Importer<'_> {
             };
             match self.files.iter().find(|(known, _)| *known == name) {
                 None => {
-                    self.files.push((name.clone(), bytes.into_owned()));
-                    return Ok((name, kind));
+                    self.files.push((name.clone(), bytes));
+                    return Ok(name);
                 }
-                Some((_, known)) if **known == *bytes => return Ok((name, kind)),
+                Some((_, known)) if *known == bytes => return Ok(name),
                 Some(_) => {}
             }
         }
         Err("there are too many pages for this status; keep fewer".into())
     }
-}
-
-/// The first thing in the head of an answer that Ballast's own does not have.
-fn not_kept(head: &str, status: u16) -> Option<String> {
-    let mut lines = head.lines();
-    let other = lines.next()?.split(' ').nth(1)?.parse::<u16>().ok();
-    if let Some(other) = other.filter(|other| *other != status && (200..=599).contains(other)) {
-        return Some(format!("its status {other}"));
-    }
-    let kept = [
-        "content-type",
-        "content-length",
-        "connection",
-        "cache-control",
-        "date",
-        "server",
-        "pragma",
-        "expires",
-    ];
-    let mut names = lines.filter_map(|line| Some(line.split_once(':')?.0.trim()));
-    let name = names.find(|name| !kept.contains(name))?;
-    Some(format!("its field {name}"))
 }
 
 /// The two parts of an HTTP answer in a file; without a head, all of it is the body.

@@ -8,7 +8,7 @@ use ballast_core::table::{Algorithm, Redirect, Reuse, Text};
 use super::bind::BindLine;
 use super::check::Check;
 use super::condition::Rule;
-use super::pages::{Page, Pages};
+use super::pages::{Answer, Pages};
 use super::pattern::PathPattern;
 use super::server::{Server, Settings};
 use super::words::Line;
@@ -131,10 +131,9 @@ pub(super) enum Access {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Does {
     Allow,
-    /// The status of the answer, and its page.
-    Deny(u16, Option<Page>),
+    Deny(Answer),
     /// An answer that is no denial.
-    Answer(u16, Option<Page>),
+    Answer(Answer),
     Redirect(Redirect),
     /// It asks for a password: what Ballast cannot do, so that it denies.
     Auth,
@@ -177,9 +176,14 @@ impl Does {
         matches!(self, Self::Deny(..) | Self::Auth)
     }
 
+    /// Whether it answers by itself, and leads nowhere.
+    pub(super) fn answers(&self) -> bool {
+        self.denies() || matches!(self, Self::Answer(_))
+    }
+
     /// Whether it denies, or answers as a denial does.
     pub(super) fn refuses(&self) -> bool {
-        self.denies() || matches!(self, Self::Answer(400.., _))
+        self.denies() || matches!(self, Self::Answer(answer) if answer.status >= 400)
     }
 
     /// Whether it chooses a backend.

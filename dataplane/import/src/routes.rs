@@ -18,6 +18,8 @@ use super::ranges::Ranges;
 pub(super) struct Verdict<A> {
     pub(super) action: A,
     pub(super) clients: Ranges,
+    /// What becomes of all others, where it is not a plain 403.
+    pub(super) denied: Option<A>,
 }
 
 /// A region of requests and what they come to.

@@ -8,7 +8,7 @@ use ballast_core::table::Redirect;
 use super::condition::{Rule, split};
 use super::headers::change;
 use super::importer::Importer;
-use super::pages;
+use super::pages::{Answer, Said, said};
 use super::pattern::{PathKind, PathPattern};
 use super::proxy::{Access, Does, Of, Proxy, Stage, What};
 use super::report::Report;
@@ -98,7 +98,7 @@ impl Importer<'_> {
         match action {
             "reject" => {
                 self.report.left_out(line, "these clients are answered 403, and haproxy closes their connections without an answer; write deny");
-                Does::Deny(403, None)
+                Does::Deny(Answer::plain(403))
             }
             "tarpit" | "silent-drop" => {
                 let why =
@@ -113,23 +113,32 @@ impl Importer<'_> {
 
     /// The answer of a denial. What cannot be understood of it is left out, and the denial stays.
     fn denial(&mut self, line: &Line, words: &[&str], usual: u16) -> Does {
-        let answer = pages::answer(words);
-        if let Some(why) = answer.lost {
+        let Said {
+            status,
+            mut answer,
+            lost,
+        } = said(line, words);
+        if let Some(why) = lost {
             let why = format!("{why}; these requests are denied all the same");
             self.report.left_out(line, why);
         }
-        let status = answer.status.and_then(|text| text.parse().ok());
+        let status = status.and_then(|text| text.parse().ok());
         let status = status.filter(|status| (200..=599).contains(status));
-        Does::Deny(status.unwrap_or(usual), answer.page)
+        answer.status = status.unwrap_or(usual);
+        Does::Deny(answer)
     }
 
     /// `http-request return …`. An answer that refuses stays, whatever else of it is left out.
     fn answer(&mut self, line: &Line, words: &[&str]) -> Result<Does, String> {
-        let answer = pages::answer(words);
-        let status = answer.status.unwrap_or("200").parse().ok();
+        let Said {
+            status,
+            mut answer,
+            lost,
+        } = said(line, words);
+        let status = status.unwrap_or("200").parse().ok();
         let status = status.filter(|status| (200..=599).contains(status));
         let status: u16 = status.ok_or("has no status from 200 to 599; write one")?;
-        match answer.lost {
+        match lost {
             Some(why) if status < 400 => return Err(why),
             Some(why) => {
                 let why = format!("{why}; these requests are answered {status} all the same");
@@ -137,7 +146,8 @@ impl Importer<'_> {
             }
             None => {}
         }
-        Ok(Does::Answer(status, answer.page))
+        answer.status = status;
+        Ok(Does::Answer(answer))
     }
 
     /// `redirect …`

@@ -86,11 +86,11 @@ impl Importer<'_> {
     fn line_of_http(&mut self, line: &Line, proxy: &mut Proxy) -> Result<(), String> {
         match line.word(0) {
             "errorfile" | "http-error" => {
-                let (status, page) = match line.word(0) {
+                let page = match line.word(0) {
                     "errorfile" => errorfile(line)?,
                     _ => http_error(line)?,
                 };
-                proxy.errors.insert(status, (line.clone(), page));
+                proxy.errors.insert(page.status, page);
             }
             "errorfiles" => proxy.errorfiles.push(line.clone()),
             "monitor-uri" => proxy.monitor = Some(line.clone()),

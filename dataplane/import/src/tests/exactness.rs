@@ -19,6 +19,18 @@ fn lacks(text: &str, unexpected: &str) {
     assert!(!made.contains(unexpected), "{unexpected}\n{text}\n{made}");
 }
 
+/// As `contains`, whether the table has its maps in one line or in several.
+pub(super) fn says(text: &str, expected: &str) {
+    let plain = |text: &str| {
+        let words = text.replace(['{', '}', ','], " ");
+        let words: Vec<&str> = words.split_whitespace().collect();
+        words.join(" ")
+    };
+    let made = import(text).table;
+    let is_there = plain(&made).contains(&plain(expected));
+    assert!(is_there, "{expected}\n{text}\n{made}");
+}
+
 /// An `accept` ends its own stage alone: the next one is asked again.
 #[test]
 fn each_stage_of_tcp_request_is_asked() {
@@ -237,17 +249,83 @@ fn answers_of_denials_are_kept() {
         "{path: /x, match: exact, status: 429, body-file: errors/429.txt, content-type: text/plain}",
     );
     table(&page);
-    let field = http(" http-request deny deny_status 429 hdr Retry-After 5 if { path /x }");
-    assert_left_out(&field, 5, "denied all the same");
-    contains(&field, "{path: /x, match: exact, status: 429}");
+    for (rest, route) in [
+        (
+            "deny deny_status 429 hdr Retry-After 5",
+            "response-headers: {set: {Retry-After: \"5\"}}, status: 429}",
+        ),
+        (
+            "deny deny_status 404 hdr X-A b hdr x-a c hdr content-type a/b",
+            "response-headers: {set: {X-A: b}, add: {x-a: c}}, status: 404}",
+        ),
+        (
+            "return status 200 content-type text/plain string up hdr X-A b",
+            "response-headers: {set: {X-A: b}}, status: 200, body-file: errors/200.txt, content-type: text/plain}",
+        ),
+        (
+            "deny errorfile /etc/haproxy/errors/retry.http hdr X-A b",
+            "response-headers: {set: {Retry-After: \"5\"}, remove: [Cache-Control, Content-Type]}, status: 503, body-file: errors/403.html}",
+        ),
+    ] {
+        let text = http(&format!(" http-request {rest} if {{ path /x }}"));
+        table(&text);
+        says(&text, route);
+    }
     assert_left_out(
-        &http(" http-request deny deny_status 404 if { path_beg /x } !{ src 10.0.0.0/8 }"),
+        &http(" http-request deny hdr X-A %[src] if { path /x }"),
         5,
-        "is answered 403",
+        "denied all the same",
     );
-    table(&http(
-        " http-request deny if { path_beg /x } !{ src 10.0.0.0/8 }",
+}
+
+/// Who is denied by the client's address gets the answer that haproxy gives.
+#[test]
+fn answers_of_denials_by_address_are_kept() {
+    let site = "http-errors site\n errorfile 404 /etc/haproxy/errors/404.http\n";
+    for (rest, denied) in [
+        ("deny deny_status 404", "denied: {status: 404}"),
+        ("tarpit", "denied: {status: 500}"),
+        (
+            "deny content-type text/plain string no hdr X-A b",
+            "denied: {body-file: errors/403.txt, content-type: text/plain, response-headers: {set: {X-A: b}}}",
+        ),
+        (
+            "deny deny_status 404 errorfiles site",
+            "denied: {status: 404, body-file: errors/404.html, content-type: text/html, response-headers: {remove: [Cache-Control]}}",
+        ),
+        (
+            "return status 200 hdr X-A b",
+            "denied: {status: 200, response-headers: {set: {X-A: b}}}",
+        ),
+    ] {
+        let rule = format!(" http-request {rest} if {{ path_beg /x }} !{{ src 10.0.0.0/8 }}");
+        let text = format!("{}{site}", http(&rule));
+        table(&text);
+        says(&text, denied);
+    }
+    let plain = http(" http-request deny if { path_beg /x } !{ src 10.0.0.0/8 }");
+    table(&plain);
+    lacks(&plain, "denied");
+    // A route has one answer for all whom it denies.
+    let first = "http-request deny deny_status 404 if { src 10.0.0.1 }";
+    let two = http(&format!(
+        " {first}\n http-request deny if {{ src 10.0.0.2 }}"
     ));
+    assert_left_out(&two, 6, "as an earlier line says");
+    says(&two, "denied: {status: 404}");
+    table(&http(&format!(
+        " {first}\n http-request deny deny_status 404 if {{ src 10.0.0.2 }}"
+    )));
+    // The rest of the clients get another answer.
+    let rest = http(&format!(" {first}\n http-request deny"));
+    table(&rest);
+    says(&rest, "denied: {status: 404}");
+    says(&rest, "status: 403");
+    let same = http(&format!(" {first}\n http-request deny deny_status 404"));
+    says(&same, "default: {status: 404}");
+    let missing = http(" http-request deny deny_status 404 errorfiles none if { path /x }");
+    assert_left_out(&missing, 5, "no section http-errors none");
+    says(&missing, "{path: /x, match: exact, status: 404}");
 }
 
 #[test]
@@ -426,14 +504,25 @@ fn tls_at_a_bind_is_not_more_open() {
 }
 
 #[test]
-fn heads_of_pages_that_are_not_kept_are_told() {
-    let told = remarks(&http(" errorfile 503 /etc/haproxy/errors/retry.http"));
-    assert!(
-        told.iter()
-            .any(|remark| remark.starts_with("5: left out")
-                && remark.contains("its field retry-after")),
-        "{told:?}"
-    );
+fn heads_of_pages_are_kept() {
+    for (line, parts) in [
+        (
+            "errorfile 503 /etc/haproxy/errors/retry.http",
+            "\"503\": {body-file: errors/503.html, response-headers: {set: {Retry-After: \"5\"}, remove: [Cache-Control, Content-Type]}}",
+        ),
+        (
+            "errorfile 500 /etc/haproxy/errors/retry.http",
+            "\"500\": {status: 503, body-file: errors/500.html",
+        ),
+        (
+            "http-error status 429 content-type application/json string {} hdr Retry-After 5",
+            "\"429\": {body-file: errors/429.json, response-headers: {set: {Retry-After: \"5\"}}}",
+        ),
+    ] {
+        let text = http(&format!(" {line}"));
+        table(&text);
+        says(&text, parts);
+    }
 }
 
 /// Ballast compares alternative names alone, and haproxy the common name as well.

@@ -834,11 +834,13 @@ fn pages() {
         imported.report
     );
     for line in [
-        "errors: {\"403\": errors/403.json, \"404\": errors/404.html, \"503\": errors/503.html}",
+        "\"403\": errors/403.json",
+        "\"404\": {body-file: errors/404.html, content-type: text/html, response-headers: {remove: [Cache-Control]}}",
+        "\"503\": {body-file: errors/503.html, content-type: text/html, response-headers: {remove: [Cache-Control]}}",
         "{path: /up, match: exact, status: 200}",
         "{path: /none, match: exact, status: 404, body-file: errors/404.txt, content-type: text/plain}",
     ] {
-        assert!(imported.table.contains(line), "{line}\n{}", imported.table);
+        super::exactness::says(text, line);
     }
     let body = |name: &str| {
         let file = imported.files.iter().find(|(known, _)| known == name);
@@ -858,7 +860,10 @@ fn pages() {
             "http-request return lf-string %[src]",
             "a fixed text or a file",
         ),
-        ("http-request return hdr x y", "no header of its own"),
+        (
+            "http-request return hdr x %[src]",
+            "write it without a sample",
+        ),
         ("monitor-uri up", "is no path of a route"),
         (
             "monitor fail if { nbsrv(b) lt 1 }",

@@ -119,10 +119,10 @@ fn denials_by_another_form_of_the_address_close() {
 #[test]
 fn an_answer_that_refuses_stays() {
     for (rest, route) in [
-        ("status 403 hdr X-A b", "status: 403}"),
+        ("status 403 hdr X-A %[src]", "status: 403}"),
         ("status 503 errorfiles x", "status: 503}"),
         (
-            "status 403 content-type text/plain string no hdr X-A b",
+            "status 403 content-type text/plain string no hdr X-A %[src]",
             "status: 403, body-file: errors/403.txt, content-type: text/plain}",
         ),
         ("status 404 lf-string %[src]", "status: 404}"),
