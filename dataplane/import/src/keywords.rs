@@ -191,12 +191,12 @@ const TABLE: &[Row] = &[
          setcap unsetenv uri-normalizer wurfl-data-file"),
     of(Proxy, 0, Read,
         "acl balance bind block clitimeout contimeout cookie default default-server default_backend description \
-         disabled errorfile errorfiles http-after-response http-check http-error http-request http-response \
+         disabled enabled errorfile errorfiles http-after-response http-check http-error http-request http-response \
          http-reuse log maxconn mode monitor-uri no option rate-limit redirect reqadd reqdel reqidel reqirep reqrep \
          retries rspadd rspdel rspidel server server-template source srvtimeout stats stick stick-table tcp-check \
          tcp-request timeout use_backend"),
     of(Proxy, 0, Nothing,
-        "backlog bind-process clitcpka-cnt clitcpka-idle clitcpka-intvl declare enabled grace guid \
+        "backlog bind-process clitcpka-cnt clitcpka-idle clitcpka-intvl declare grace guid \
          hash-balance-factor id load-server-state-from-file log-tag max-keep-alive-queue server-state-file-name \
          srvtcpka-cnt srvtcpka-idle srvtcpka-intvl"),
     of(Proxy, 0, Noted("Ballast hashes so that only the clients of an endpoint that leaves move"), "hash-type"),

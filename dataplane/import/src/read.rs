@@ -162,7 +162,8 @@ impl Reader {
         let denies = match line.word(0) {
             "block" => true,
             "http-request" => {
-                ["deny", "reject", "tarpit", "silent-drop", "auth"].contains(&line.word(1))
+                let turns_away = ["deny", "reject", "return", "tarpit", "silent-drop", "auth"];
+                turns_away.contains(&line.word(1))
             }
             "tcp-request" => ["reject", "silent-drop"].contains(&line.word(2)),
             _ => false,

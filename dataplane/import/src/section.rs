@@ -76,6 +76,7 @@ impl Importer<'_> {
             "http-reuse" => proxy.reuse = reuse(value)?,
             "description" => proxy.description = line.from(1).join(" ").parse().ok(),
             "disabled" => proxy.is_disabled = true,
+            "enabled" => proxy.is_disabled = false,
             "stats" => self.stats(line, proxy)?,
             _ => return self.line_of_http(line, proxy),
         }

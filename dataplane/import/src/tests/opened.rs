@@ -422,3 +422,19 @@ fn what_haproxy_knows_without_an_acl_depends_on_the_place() {
     let tcp = "frontend f\n bind 127.0.0.1:80\n mode tcp\n tcp-request content reject if !HTTP\n default_backend b\nbackend b\n mode tcp\n server s 10.0.0.1:80\n";
     assert_left_out(tcp, 4, "HTTP");
 }
+
+#[test]
+fn an_answer_in_a_block_that_is_not_understood_closes() {
+    let block =
+        " .if feature(THREAD)\n http-request return status 403 if { path_beg /admin }\n .endif";
+    assert_closed(&http(block));
+}
+
+#[test]
+fn what_defaults_disable_a_section_enables() {
+    let text = http("").replace("mode http\n", "mode http\n disabled\n");
+    assert_closed(&text);
+    let enable = |text: &str, head: &str| text.replace(head, &format!("{head} enabled\n"));
+    let text = enable(&enable(&text, "frontend f\n"), "backend b\n");
+    assert_eq!(table(&text).frontends.len(), 1);
+}
