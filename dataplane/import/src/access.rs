@@ -87,6 +87,7 @@ impl Importer<'_> {
             let Some(condition) = self.condition_of_access(rule, &acls, place)? else {
                 continue;
             };
+            self.hosts_alike(&rule.line, &does, &condition);
             steps.push(Step {
                 line: rule.line.clone(),
                 does,

@@ -66,6 +66,12 @@ impl Importer<'_> {
         if binds.is_empty() {
             return Err(wrong.unwrap_or_else(|| "has no address; write one such as *:80".into()));
         }
+        self.binds += binds.len();
+        if self.binds > MOST_BINDS {
+            return Err(format!(
+                "the binds before it have {MOST_BINDS} addresses already, and a table has no more; divide the configuration"
+            ));
+        }
         if let Some(why) = wrong {
             self.report.left_out(line, why);
         }
@@ -312,3 +318,5 @@ fn v6_bind(v6_only: bool) -> impl Fn(u16) -> Bind {
 
 /// Ports of one `bind`.
 const MOST_PORTS: u16 = 4096;
+/// Addresses of all binds together.
+const MOST_BINDS: usize = 50_000;

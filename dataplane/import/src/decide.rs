@@ -190,7 +190,7 @@ impl Importer<'_> {
     }
 
     /// Where a rule says who may come, hosts that haproxy compares otherwise are told.
-    fn hosts_alike(&mut self, line: &Line, does: &Does, condition: &Condition) {
+    pub(super) fn hosts_alike(&mut self, line: &Line, does: &Does, condition: &Condition) {
         for one in &condition.alternatives {
             let (why, what_then) = match does {
                 Does::Deny(..) | Does::Auth => {

@@ -30,6 +30,8 @@ pub(super) struct Importer<'w> {
     pub(super) spared_nobody: HashSet<usize>,
     /// Backends whose endpoints are told the client's address in `X-Forwarded-For`.
     pub(super) told_clients: HashSet<String>,
+    /// Addresses of all binds so far.
+    pub(super) binds: usize,
     /// Files to write beside the table, by their relative paths.
     pub(super) files: Vec<(String, Vec<u8>)>,
 }
@@ -50,6 +52,7 @@ impl<'w> Importer<'w> {
             reached: HashMap::new(),
             spared_nobody: HashSet::new(),
             told_clients: HashSet::new(),
+            binds: 0,
             files: Vec::new(),
         }
     }

@@ -438,3 +438,25 @@ fn what_defaults_disable_a_section_enables() {
     let text = enable(&enable(&text, "frontend f\n"), "backend b\n");
     assert_eq!(table(&text).frontends.len(), 1);
 }
+
+#[test]
+fn names_of_tls_in_any_case_are_told_where_a_rejection_looks_at_one() {
+    let text = "frontend f\n bind 127.0.0.1:443\n mode tcp\n tcp-request content reject unless { req.ssl_sni a.example }\n default_backend b\nbackend b\n mode tcp\n server s 10.0.0.1:443\n";
+    assert_left_out(text, 4, "");
+    let text = text.replace("req.ssl_sni a", "req.ssl_sni -i a");
+    assert!(
+        remarks(&text)
+            .iter()
+            .all(|remark| !remark.contains("left out"))
+    );
+}
+
+#[test]
+fn binds_without_end_are_left_out() {
+    let mut text = String::from("frontend f\n mode tcp\n default_backend b\n");
+    for part in 0..100 {
+        text.push_str(&format!(" bind 127.0.{part}.1:1-4096\n"));
+    }
+    text.push_str("backend b\n mode tcp\n server s 10.0.0.1:443\n");
+    assert_left_out(&text, 20, "divide the configuration");
+}
