@@ -14,7 +14,7 @@ use super::frontends::Backends;
 use super::importer::Importer;
 use super::limits::Before;
 use super::pages::Answer;
-use super::proxy::{Access, Does, Proxy, Stage};
+use super::proxy::{Access, Does, Kind, Proxy, Stage};
 use super::ranges::Ranges;
 use super::words::Line;
 
@@ -219,7 +219,11 @@ impl Importer<'_> {
             known.any(|known| known.line.number == rule.line.number)
         };
         let mut own = backend.clone();
-        own.connections.retain(|rule| !known(rule));
+        // Connections to a `listen` itself are no part of it.
+        let holds = |rule: &Rule<Access>| {
+            backend.kind == Kind::Backend || Stage::of(&rule.line) == Stage::Content
+        };
+        own.connections.retain(|rule| !known(rule) && holds(rule));
         let (clients, _) = self.let_in(&own, None, place)?;
         if clients.is_all() {
             return Ok(None);

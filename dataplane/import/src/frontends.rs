@@ -240,10 +240,8 @@ impl Importer<'_> {
                         sets_src: place.sets_src || backend.sets_src,
                         ..place
                     };
-                    let mut steps = Vec::new();
-                    if backend.kind == Kind::Backend {
-                        steps.extend(self.denied_by_backend(proxy, backend, place)?);
-                    }
+                    let denied = self.denied_by_backend(proxy, backend, place)?;
+                    let mut steps = Vec::from_iter(denied);
                     steps.extend(self.steps(backend, place)?);
                     rules.backends.insert(name, (*backend, steps));
                 }

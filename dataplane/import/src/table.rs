@@ -253,7 +253,7 @@ impl Importer<'_> {
         };
         let (mut clients, _) = self.let_in(proxy, None, place)?;
         let steps = self.steps(proxy, place)?;
-        for step in steps.into_iter().filter(|step| step.does.denies()) {
+        for step in steps.into_iter().filter(|step| step.does.refuses()) {
             for alternative in step.condition.alternatives {
                 clients = clients.and_not(&alternative.clients);
             }

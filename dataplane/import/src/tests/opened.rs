@@ -460,3 +460,19 @@ fn binds_without_end_are_left_out() {
     text.push_str("backend b\n mode tcp\n server s 10.0.0.1:443\n");
     assert_left_out(&text, 20, "divide the configuration");
 }
+
+#[test]
+fn rules_about_the_content_hold_for_requests_that_other_sections_send_to_a_listen() {
+    let text = "defaults\n mode http\nfrontend web\n bind 127.0.0.1:80\n default_backend l\nlisten l\n bind 127.0.0.1:81\n tcp-request content reject if { src 127.0.0.0/8 }\n server s 10.0.0.1:80\n";
+    let web = &table(text).frontends[0];
+    let default = web.default.as_deref().expect("a route");
+    let is_narrowed = default.source_ranges.is_some() || web.source_ranges.is_some();
+    assert!(is_narrowed, "{web:?}");
+}
+
+#[test]
+fn an_answer_that_refuses_narrows_who_sees_the_page() {
+    let text = "listen stats\n mode http\n bind 127.0.0.1:8404\n stats enable\n stats uri /\n http-request return status 403 unless { src 10.0.0.0/8 }\n";
+    let made = import(text).table;
+    assert!(made.contains("source-ranges: [\"10.0.0.0/8\"]"), "{made}");
+}
