@@ -170,7 +170,7 @@ impl Apply {
             overrides,
             ..
         } = self;
-        // Nobody waits for an answer to a change.
+        // Changes by hand that come from now on are answered with "the process is ending".
         drop(overrides);
         end.succession.set_quiet();
         end.stop.cancelled().await;

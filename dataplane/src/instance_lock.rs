@@ -130,9 +130,14 @@ impl fmt::Display for LockName {
     }
 }
 
-fn bind_new(address: &SocketAddrUnix) -> Result<OwnedFd, Errno> {
+/// A unix socket that never waits.
+pub(crate) fn unix_socket() -> Result<OwnedFd, Errno> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
+}
+
+fn bind_new(address: &SocketAddrUnix) -> Result<OwnedFd, Errno> {
+    let socket = unix_socket()?;
     bind(&socket, address)?;
     Ok(socket)
 }

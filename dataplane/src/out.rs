@@ -37,6 +37,6 @@ pub(crate) fn say(lines: &str) {
         }
     }
     shown.push('\n');
-    // Nobody could be told that this failed.
+    // Where standard error cannot be written there is no other place for the error.
     io::stderr().write_all(shown.as_bytes()).ok();
 }

@@ -14,14 +14,14 @@ use std::os::unix::net::{
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
+use rustix::net::SocketAddrUnix;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use crate::instance_lock::{InstanceLocks, LockName};
+use crate::instance_lock::{InstanceLocks, LockName, unix_socket};
 
 /// How far this process has come in giving way, shared by its threads.
 #[derive(Clone, Debug)]
@@ -309,8 +309,7 @@ fn listen(lock: &LockName) -> io::Result<UnixListener> {
 /// Never waits: a process that does not accept has a full backlog in the end.
 fn connect(lock: &LockName) -> io::Result<UnixStream> {
     let address = SocketAddrUnix::new_abstract_name(name(lock).as_bytes())?;
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    let socket = unix_socket()?;
     rustix::net::connect(&socket, &address)?;
     UnixStream::from_std(StdUnixStream::from(socket))
 }

@@ -371,7 +371,7 @@ fn of<'t>(rng: &mut Rng, items: &[&'t str]) -> &'t str {
     items[usize::try_from(index).unwrap()]
 }
 
-/// What is said to a client of this address.
+/// The answer to a request that comes from the address `client`.
 fn said(address: SocketAddr, client: &str, request: &str) -> String {
     let ask = || {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
@@ -404,7 +404,7 @@ fn shown(answer: &str) -> String {
     format!("{status} {} {body}", fields.join(", "))
 }
 
-/// Whom every path denies Ballast resets as they connect, in place of an answer.
+/// Whether both programs answered alike. Where haproxy denies a client, Ballast may also reset its connection.
 fn is_same(haproxy: &str, ballast: &str) -> bool {
     let is_denial = |answer: &str| answer.is_empty() || answer.starts_with("403");
     haproxy == ballast || ballast.is_empty() && is_denial(haproxy)

@@ -53,11 +53,11 @@ impl ByHost {
 
 /// The clients that rules have let through so far.
 pub(super) struct Clients {
-    /// No rule has decided about these.
+    /// Clients about whom no rule has decided.
     pub(super) rest: Ranges,
-    /// An `allow` or an `accept` has.
+    /// Clients whom an `allow` or an `accept` let through.
     passed: Ranges,
-    /// Whom the denial that took the last ones has answered.
+    /// Clients that a denial answered, where a denial took the last clients of `rest`.
     denied: Option<Ranges>,
     /// What others were answered by the first line that answered some.
     pub(super) said: Option<Action>,

@@ -406,7 +406,7 @@ impl Rules<'_> {
                 denied: (!answered.is_all() && said != Action::status(403)).then_some(said),
                 clients: answered,
             },
-            // Who is not denied gets the same answer.
+            // The route and its denial give the same answer, so that it needs no ranges.
             false => Verdict {
                 action: said,
                 clients: Ranges::all(),

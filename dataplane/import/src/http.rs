@@ -38,7 +38,7 @@ impl Importer<'_> {
             self.serves_nobody(proxy, &rules);
         }
         let mut routes = Vec::new();
-        // Whom some path gives more than a plain denial.
+        // Clients that get another answer than 403 at some path.
         let answered = regions.iter().map(|region| &region.verdict);
         let answered = answered.filter(|verdict| verdict.action != Action::status(403));
         let answered = answered.fold(Ranges::none(), |all, verdict| all.or(&verdict.clients));

@@ -192,11 +192,7 @@ fn wanted(change: &Change, snapshot: &Snapshot) -> Result<Wanted, String> {
             };
             (
                 OverrideChange::Weight(service.name.clone(), endpoint.in_table(), wanted),
-                format!(
-                    "{} weight {}",
-                    full_name(service, endpoint),
-                    or_default(wanted)
-                ),
+                in_words(service, endpoint, "weight", wanted),
             )
         }
         Change::ServerMaxConnections(server, max) => {
@@ -204,11 +200,7 @@ fn wanted(change: &Change, snapshot: &Snapshot) -> Result<Wanted, String> {
             let (name, address) = (service.name.clone(), endpoint.in_table());
             (
                 OverrideChange::EndpointMaxConnections(name, address, *max),
-                format!(
-                    "{} maxconn {}",
-                    full_name(service, endpoint),
-                    or_default(*max)
-                ),
+                in_words(service, endpoint, "maxconn", *max),
             )
         }
         Change::Address(server, address) => {
@@ -220,11 +212,7 @@ fn wanted(change: &Change, snapshot: &Snapshot) -> Result<Wanted, String> {
             answer = moved(before, wanted.or(endpoint.moved_from).unwrap_or(before));
             (
                 OverrideChange::Address(name, endpoint.in_table(), wanted),
-                format!(
-                    "{} addr {}",
-                    full_name(service, endpoint),
-                    or_default(wanted)
-                ),
+                in_words(service, endpoint, "addr", wanted),
             )
         }
         Change::CheckPort(server, port) => {
@@ -235,11 +223,7 @@ fn wanted(change: &Change, snapshot: &Snapshot) -> Result<Wanted, String> {
             let wanted = wanted.and_then(NonZeroU16::new);
             (
                 OverrideChange::CheckPort(name, address, wanted),
-                format!(
-                    "{} check-port {}",
-                    full_name(service, endpoint),
-                    or_default(wanted)
-                ),
+                in_words(service, endpoint, "check-port", wanted),
             )
         }
         Change::Closed(name, is_closed) => closed(name, *is_closed, snapshot)?,
@@ -256,6 +240,17 @@ fn wanted(change: &Change, snapshot: &Snapshot) -> Result<Wanted, String> {
         what,
         answer,
     })
+}
+
+/// The change of an endpoint, as the log words it.
+fn in_words(
+    service: &ServiceStats,
+    endpoint: &EndpointStats,
+    word: &str,
+    value: Option<impl ToString>,
+) -> String {
+    let name = full_name(service, endpoint);
+    format!("{name} {word} {}", or_default(value))
 }
 
 fn closed(

@@ -278,7 +278,7 @@ fn answers_of_denials_are_kept() {
     );
 }
 
-/// Who is denied by the client's address gets the answer that haproxy gives.
+/// A denial by the client's address keeps the status, body and fields that haproxy sends.
 #[test]
 fn answers_of_denials_by_address_are_kept() {
     let site = "http-errors site\n errorfile 404 /etc/haproxy/errors/404.http\n";

@@ -331,7 +331,7 @@ fn servers_are_verified_as_the_global_section_says() {
     }
 }
 
-/// Who is denied by the address is answered as by haproxy, on every path, too.
+/// A client whose address is denied on every path is answered 403, as by haproxy, and not reset.
 #[test]
 fn who_is_denied_everywhere_gets_an_answer() {
     let made = table(&http(" http-request deny unless { src 10.0.0.0/8 }"));

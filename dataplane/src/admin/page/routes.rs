@@ -139,7 +139,7 @@ fn place(redirect: &Redirect) -> String {
     place
 }
 
-/// What is counted of a route that has a name.
+/// The requests that were counted of the route; `None`: the route has no name, and no counter.
 fn requests(shown: &Shown<'_>) -> Option<u64> {
     let name = shown.route?.name.as_ref()?;
     let mut counted = shown.frontend.routes.requests.iter();
