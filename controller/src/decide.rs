@@ -6,7 +6,7 @@
 //! # The modules
 //!
 //! The groups are layers: a module uses modules of its own group and of those above it, and none uses this file. No module uses
-//! itself by way of others: a test in `tests/layering.rs` fails on such a circle.
+//! itself by way of others: a test in `tests/docs/layering.rs` fails on such a circle.
 //!
 //! 1. **Annotations**: a `notice` is a message for users; `annotations` are read with aliases, precedence and last good values, each
 //!    is a line of the table in `annotations::knobs`; `status` is the decision about one Service.

@@ -368,9 +368,12 @@ mod tests {
         let entries = [
             (
                 "tls.crt",
-                include_str!("../../tests/decide/certificate.pem"),
+                include_str!("../../tests/controller/decide/certificate.pem"),
             ),
-            ("tls.key", include_str!("../../tests/decide/key.pem")),
+            (
+                "tls.key",
+                include_str!("../../tests/controller/decide/key.pem"),
+            ),
         ];
         // Parsed once, as in a cluster: in a debug build, parsing a key again takes long enough for the pacing to show.
         let material = MATERIAL.get_or_init(|| {

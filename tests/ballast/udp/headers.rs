@@ -1,0 +1,104 @@
+//! PROXY headers of datagrams: to endpoints, and from trusted peers.
+
+use std::net::UdpSocket;
+
+use ballast_core::flow::Dropped;
+use ballast_core::preamble::{self, Addresses, Extras, Step, Transport, Versions};
+
+use crate::udp::{Ballast, client, dropped, hear, patient, table};
+
+#[test]
+fn proxy_headers_go_out_with_every_datagram_or_with_the_first() {
+    for (service, headers) in [
+        (", send-proxy: v2", [true, true, true]),
+        (
+            ", send-proxy: v2, send-proxy-udp: first",
+            [true, false, false],
+        ),
+    ] {
+        let server = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+        patient(&server);
+        let address = server.local_addr().expect("an address");
+        let ballast = Ballast::serve(&table("127.0.0.1:0", "", service, &[address]), 1);
+        let client = client(ballast.address());
+        for has_header in headers {
+            client.send(b"payload").expect("it is sent");
+            let mut heard = [0; 256];
+            let length = server.recv(&mut heard).expect("a datagram");
+            let heard = &heard[..length];
+            if !has_header {
+                assert_eq!(heard, b"payload");
+                continue;
+            }
+            let Step::Header(header) = preamble::step(heard, Versions::V2, Transport::Datagram)
+            else {
+                panic!("no header: {heard:?}");
+            };
+            assert_eq!(header.addresses.source, client.local_addr().expect("ours"));
+            assert_eq!(header.addresses.destination, ballast.address());
+            assert_eq!(
+                (header.length, &heard[header.length..]),
+                (28, &b"payload"[..])
+            );
+        }
+    }
+}
+
+#[test]
+fn proxy_headers_are_taken_from_trusted_peers_and_broken_ones_are_dropped() {
+    let server = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+    patient(&server);
+    let address = server.local_addr().expect("an address");
+    let ballast = Ballast::serve(
+        &table(
+            "127.0.0.1:0",
+            ", accept-proxy: {from: [127.0.0.0/8]}, source-ranges: [192.0.2.0/24]",
+            ", send-proxy: v2",
+            &[address],
+        ),
+        1,
+    );
+    let proxy = client(ballast.address());
+    let told = Addresses {
+        source: "192.0.2.9:999".parse().expect("an address"),
+        destination: "198.51.100.1:53".parse().expect("an address"),
+    };
+    let mut datagram = Vec::new();
+    preamble::encode_v2(told, Transport::Datagram, &Extras::default(), &mut datagram);
+    datagram.extend_from_slice(b"hello");
+    let hear_header = || {
+        let mut heard = [0; 256];
+        let (length, peer) = server.recv_from(&mut heard).expect("a datagram");
+        let Step::Header(header) =
+            preamble::step(&heard[..length], Versions::V2, Transport::Datagram)
+        else {
+            panic!("no header");
+        };
+        assert_eq!(header.addresses, told);
+        (heard[header.length..length].to_vec(), peer)
+    };
+    proxy.send(b"without a header").expect("it is sent");
+    proxy.send(&datagram[..20]).expect("it is sent");
+    ballast.until(|ballast| dropped(ballast, Dropped::ProxyHeader) == 2);
+    proxy.send(&datagram).expect("it is sent");
+    let (payload, peer) = hear_header();
+    assert_eq!(payload, b"hello");
+    proxy.send(b"no header any more").expect("it is sent");
+    assert_eq!(hear_header().0, b"no header any more");
+    server.send_to(b"answer", peer).expect("it is sent");
+    assert_eq!(hear(&proxy), b"answer");
+
+    let foreign = Addresses {
+        source: "203.0.113.9:999".parse().expect("an address"),
+        ..told
+    };
+    datagram.clear();
+    preamble::encode_v2(
+        foreign,
+        Transport::Datagram,
+        &Extras::default(),
+        &mut datagram,
+    );
+    proxy.send(&datagram).expect("it is sent");
+    ballast.until(|ballast| dropped(ballast, Dropped::SourceRange) == 1);
+}

@@ -1,0 +1,363 @@
+//! The forms in which Ballast is deployed: rc.yaml is the source of all, and a real API server takes each.
+//!
+//! `templates/kustomize/base/rc.yaml` and `templates/daemonset.yaml` are made from rc.yaml by these tests, with UPDATE=1 in the
+//! environment; the chart's default output must be the same objects.
+
+use std::collections::BTreeMap;
+use std::env;
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::api::{documents, place_of};
+use crate::corner::rc_yaml;
+use crate::manifests::accepted;
+use crate::plane::{Plane, Yard};
+use support::skip::skip;
+
+fn the_copies_of_rc_yaml_are_up_to_date() {
+    let source = rc_yaml();
+    for (path, wanted) in [
+        ("kustomize/base/rc.yaml", source.clone()),
+        ("daemonset.yaml", with_a_daemon_set(&source)),
+    ] {
+        let path = template(path);
+        if env::var_os("UPDATE").is_some() {
+            fs::write(&path, &wanted).expect("a file that can be written");
+        }
+        let found = fs::read_to_string(&path).unwrap_or_default();
+        assert!(
+            found == wanted,
+            "{path:?} is not what rc.yaml makes of it; run this test with UPDATE=1"
+        );
+    }
+}
+
+fn kustomize_makes_what_the_files_say() {
+    let yard = Yard::of_this_process();
+    let plane = Plane::shared(yard);
+    let same = |folder: &str, file: &str| {
+        let text = fs::read_to_string(template(file)).expect("a file");
+        assert_same(&kustomized(yard, plane, folder), &text);
+    };
+    same("kustomize/base", "kustomize/base/rc.yaml");
+    same("kustomize/overlays/daemonset", "daemonset.yaml");
+}
+
+fn every_overlay_is_taken_and_changes_what_it_is_for() {
+    let yard = Yard::of_this_process();
+    let plane = Plane::shared(yard);
+    let overlays = fs::read_dir(template("kustomize/overlays")).expect("overlays");
+    let mut names: Vec<String> = overlays
+        .flatten()
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .collect();
+    names.sort();
+    assert_eq!(
+        names,
+        [
+            "annotated-only",
+            "contrib",
+            "daemonset",
+            "dual-stack",
+            "lease-policy",
+            "non-root"
+        ]
+    );
+    for name in &names {
+        let text = kustomized(yard, plane, &format!("kustomize/overlays/{name}"));
+        taken(yard, plane, &text);
+        let objects = objects(&text);
+        let setting = |key: &str| {
+            let settings = &objects[&("ConfigMap".to_owned(), "ballast".to_owned())]["data"];
+            settings[key].as_str().map(str::to_owned)
+        };
+        let pods = |kind: &str, name: &str| {
+            let object = objects.get(&(kind.to_owned(), name.to_owned()));
+            object.unwrap_or_else(|| panic!("no {kind} {name}"))["spec"]["template"].clone()
+        };
+        match name.as_str() {
+            "annotated-only" => {
+                assert_eq!(
+                    setting("BALLAST_HTTP_SERVICES").as_deref(),
+                    Some("annotated")
+                );
+            }
+            "contrib" => {
+                let template = pods("ReplicationController", "service-loadbalancer");
+                assert_eq!(
+                    template["metadata"]["labels"]["app"],
+                    "service-loadbalancer"
+                );
+                assert_eq!(setting("BALLAST_TCP_SERVICES").as_deref(), Some(""));
+            }
+            "dual-stack" => {
+                let publisher = pods("Deployment", "ballast-publish");
+                let args = &publisher["spec"]["containers"][0]["args"];
+                assert_eq!(args[1], "--admin=[::]:1937", "{args}");
+            }
+            "lease-policy" => {
+                let policy = fs::read_to_string(LEASE_POLICY).expect("a file");
+                for (name, object) in self::objects(&policy) {
+                    assert_eq!(objects.get(&name), Some(&object), "{name:?}");
+                }
+            }
+            "non-root" => {
+                let spec = pods("ReplicationController", "ballast")["spec"].take();
+                assert_eq!(spec["securityContext"]["runAsUser"], 65532);
+                for container in spec["containers"].as_array().expect("containers") {
+                    let context = &container["securityContext"];
+                    assert!(context["runAsUser"].is_null(), "{context}");
+                    assert!(context["capabilities"]["add"].is_null(), "{context}");
+                }
+                assert_eq!(setting("BALLAST_HTTP_PORT").as_deref(), Some("8080"));
+            }
+            _ => {
+                pods("DaemonSet", "ballast");
+            }
+        }
+    }
+}
+
+fn the_chart_makes_the_same_objects() {
+    let Some(helm) = helm() else { return };
+    let yard = Yard::of_this_process();
+    let plane = Plane::shared(yard);
+    let by_default = helm(&["createNamespace=true"]).expect("a chart without changes");
+    let daemonset = fs::read_to_string(template("daemonset.yaml")).expect("a file");
+    let policy = fs::read_to_string(LEASE_POLICY).expect("a file");
+    assert_same(&by_default, &format!("{daemonset}---\n{policy}"));
+    let as_rc = [
+        "createNamespace=true",
+        "kind=ReplicationController",
+        "leasePolicy=false",
+    ];
+    assert_same(&helm(&as_rc).expect("a chart"), &rc_yaml());
+    // An older API server does not know the policy, or does not say on which node a pod is.
+    let old = helm(&["createNamespace=true", OLD]).expect("a chart");
+    assert_same(&old, &daemonset);
+    taken(yard, plane, &by_default);
+
+    // Every value has an effect, and what comes of it is taken.
+    let changed = helm(&[
+        "createNamespace=true",
+        "image.repository=registry.example.com/ballast",
+        "image.tag=v2",
+        "image.pullPolicy=Always",
+        "image.pullSecrets[0]=pull",
+        "nodeSelector.zone=a",
+        "class=example.com/edge",
+        "defaultClass=true",
+        "settings.BALLAST_MAX_PORTS_PER_SERVICE=16",
+        "stats.sourceRanges[0]=192.0.2.0/24",
+        "ballast.args[0]=--threads=2",
+        "controller.args[0]=--syslog",
+        "publish.args[0]=--take-over",
+        "publish.admin=[::]:1937",
+        "publish.podDisruptionBudget.enabled=true",
+        "tlsNamespaces[0]=kube-public",
+    ]);
+    let changed = changed.expect("a chart with changes");
+    taken(yard, plane, &changed);
+    let before = objects(&by_default);
+    let after = objects(&changed);
+    let differ: Vec<_> = after
+        .iter()
+        .filter(|(key, value)| before.get(key) != Some(value))
+        .collect();
+    let differ = format!("{differ:?}");
+    for word in [
+        "registry.example.com/ballast:v2",
+        "\"pull\"",
+        "\"zone\": String(\"a\")",
+        "role=loadbalancer,zone=a",
+        "example.com/edge",
+        "BALLAST_DEFAULT_CLASS",
+        "BALLAST_MAX_PORTS_PER_SERVICE",
+        "--stats-source-ranges=192.0.2.0/24",
+        "--threads=2",
+        "--syslog",
+        "--take-over",
+        "[::]:1937",
+        "PodDisruptionBudget",
+        "kube-public",
+    ] {
+        assert!(differ.contains(word), "{word}: {differ}");
+    }
+    let monitors = helm(&["podMonitor.enabled=true"]).expect("a chart with monitors");
+    assert_eq!(monitors.matches("kind: PodMonitor\n").count(), 2);
+}
+
+/// With another port the probes would fail, and kubelet would end the data plane again and again.
+fn the_chart_asks_the_data_plane_at_its_stats_port() {
+    let Some(helm) = helm() else { return };
+    let setting = "settings.BALLAST_STATS_PORT=2936";
+    for (values, port) in [
+        (vec![], "1936"),
+        (vec![setting], "2936"),
+        (vec!["controller.args[0]=--stats-port=3936"], "3936"),
+        // The flag wins over the variable.
+        (
+            vec![
+                setting,
+                "controller.args[0]=--stats-port",
+                "--set-string=controller.args[1]=4936",
+            ],
+            "4936",
+        ),
+    ] {
+        let values = [values, vec!["podMonitor.enabled=true"]].concat();
+        let made = helm(&values).expect("a chart");
+        for path in ["/healthz", "/readyz"] {
+            let probe = format!("httpGet: {{host: 127.0.0.1, port: {port}, path: {path}}}");
+            assert!(made.contains(&probe), "{values:?}: no {probe}");
+        }
+        assert!(made.contains(&format!("\"$1:{port}\"")), "{values:?}");
+        assert!(made.contains(&format!("\"[$1]:{port}\"")), "{values:?}");
+    }
+}
+
+fn the_chart_refuses_what_it_does_not_know() {
+    let Some(helm) = helm() else { return };
+    for (value, word) in [
+        ("podMonitr.enabled=true", "podMonitr"),
+        ("kind=Deployment", "ReplicationController"),
+        ("nodeSelector.role=null", "nodeSelector: is empty"),
+    ] {
+        let refused = helm(&[value]).expect_err(value);
+        assert!(refused.contains(word), "{refused}");
+    }
+}
+
+/// rc.yaml, with a DaemonSet in place of its ReplicationController.
+fn with_a_daemon_set(rc: &str) -> String {
+    let (_, rc) = rc
+        .split_once("\napiVersion: v1\nkind: Namespace\n")
+        .expect("a Namespace");
+    let (before, rest) = rc
+        .split_once("apiVersion: v1\nkind: ReplicationController\n")
+        .expect("a ReplicationController");
+    let (head, rest) = rest.split_once("spec:\n").expect("its spec");
+    let (_, rest) = rest.split_once("  template:\n").expect("its template");
+    // Two pods of a DaemonSet are never on one node.
+    let (pod, rest) = rest.split_once("      affinity:\n").expect("an affinity");
+    let (_, rest) = rest
+        .split_once("topologyKey: kubernetes.io/hostname\n")
+        .expect("its end");
+    format!(
+        "{HEADER}apiVersion: v1\nkind: Namespace\n{before}apiVersion: apps/v1\nkind: DaemonSet\n{head}{SPEC}  template:\n{pod}{rest}"
+    )
+}
+
+/// What kubectl's kustomize makes of a folder in templates.
+fn kustomized(yard: &Yard, plane: &Plane, folder: &str) -> String {
+    let folder = template(folder);
+    let built = yard.kubectl(plane, &["kustomize", folder.to_str().unwrap_or_default()]);
+    built.unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// What helm makes of the chart with these values, if there is a helm.
+fn helm() -> Option<impl Fn(&[&str]) -> Result<String, String>> {
+    let Some(helm) = env::var_os("HELM") else {
+        skip("HELM is not set; export HELM=$(tests/controller/helm/make)");
+        return None;
+    };
+    Some(move |values: &[&str]| {
+        let mut command = Command::new(&helm);
+        command.args(["template", "ballast"]).arg(template("helm"));
+        let (flags, values): (Vec<&str>, Vec<&str>) = values
+            .iter()
+            .copied()
+            .partition(|value| value.starts_with("--"));
+        command.args(["--namespace", "ballast", "--kube-version=1.36"]);
+        command.args(flags);
+        for value in values {
+            command.args(["--set", value]);
+        }
+        let output = command.output().expect("helm");
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        match output.status.success() {
+            true => Ok(text(&output.stdout)),
+            false => Err(text(&output.stderr)),
+        }
+    })
+}
+
+/// That an API server would take these documents.
+fn taken(yard: &Yard, plane: &Plane, text: &str) {
+    let (namespace, others): (Vec<_>, Vec<_>) = documents(text)
+        .into_iter()
+        .partition(|document| document["kind"] == "Namespace");
+    for namespace in &namespace {
+        plane.admin.apply(namespace, "").expect("a namespace");
+    }
+    accepted(yard, plane, &others);
+}
+
+fn assert_same(found: &str, wanted: &str) {
+    let (found, wanted) = (objects(found), objects(wanted));
+    let names = |objects: &Objects| objects.keys().cloned().collect::<Vec<_>>();
+    assert_eq!(names(&found), names(&wanted));
+    for (name, object) in &found {
+        assert_eq!(Some(object), wanted.get(name), "{name:?}");
+    }
+}
+
+/// By kind and name.
+fn objects(text: &str) -> Objects {
+    let documents = documents(text);
+    let objects = documents.into_iter().filter(|document| !document.is_null());
+    let named = objects.map(|object| {
+        let place = place_of(&object, "");
+        let name = match place.namespace {
+            "" | "ballast" => place.name.to_owned(),
+            namespace => format!("{namespace}/{}", place.name),
+        };
+        ((place.kind.to_owned(), name), object)
+    });
+    named.collect()
+}
+
+type Objects = BTreeMap<(String, String), Value>;
+
+fn template(path: &str) -> PathBuf {
+    let templates = concat!(env!("CARGO_MANIFEST_DIR"), "/../templates");
+    PathBuf::from(templates).join(path)
+}
+
+/// The policy for Leases, which is no part of rc.yaml.
+pub(crate) const LEASE_POLICY: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/../templates/kustomize/components/lease-policy/policy.yaml"
+);
+/// For helm: the version before the first one for which the chart has the policy.
+const OLD: &str = "--kube-version=1.31.9";
+const HEADER: &str = "# Ballast on the load balancer nodes of a cluster, the form for production:
+#
+#   kubectl apply --server-side -f templates/daemonset.yaml
+#   kubectl label node NODE role=loadbalancer
+#
+# A pod on every node with the label, which listens on the node's own ports; a change rolls out node by node. It is rc.yaml with a
+# DaemonSet in place of the ReplicationController.
+# Before you delete it: ballast-controller release (docs/controller.md), or Services with its finalizer cannot be deleted.
+";
+const SPEC: &str = "spec:
+  selector:
+    matchLabels: {app: ballast}
+  # One node after the other: the next pod is replaced when the one before is ready, and had the time to be published again.
+  minReadySeconds: 5
+  updateStrategy:
+    type: RollingUpdate
+    rollingUpdate: {maxUnavailable: 1}
+";
+
+tests![
+    the_copies_of_rc_yaml_are_up_to_date,
+    kustomize_makes_what_the_files_say,
+    every_overlay_is_taken_and_changes_what_it_is_for,
+    the_chart_makes_the_same_objects,
+    the_chart_asks_the_data_plane_at_its_stats_port,
+    the_chart_refuses_what_it_does_not_know,
+];
