@@ -29,7 +29,7 @@ pub(crate) use lines::{Lines, hand_over_in_time};
 pub(crate) use request::RequestRecord;
 use sink::Sinks;
 
-use crate::log;
+use crate::os::log;
 
 /// The access log, as the workers use it.
 #[derive(Debug)]

@@ -25,51 +25,27 @@
 //! output, and one for each syslog server ([`log`]). Only they wait for the readers of these lines. `panics` describes what a
 //! panic ends.
 
-pub mod clock;
-pub mod config;
-pub mod demo;
-pub mod limits;
-pub mod live;
-pub mod log;
-pub mod show;
-pub mod stats;
-pub mod status;
-pub mod sys;
-
 mod access;
-mod admin;
-mod apply;
-mod auth;
-mod console;
 mod http;
-mod instance_lock;
-mod intake;
-mod listen;
+mod net;
 mod operator;
-mod override_request;
-mod panics;
-mod poller;
-mod ports;
+mod os;
 mod probe;
-mod relay;
-mod reserve;
+mod process;
 mod runtime;
-mod send_proxy;
-mod socket_error;
-mod source_address;
-mod start_error;
-mod succession;
+pub mod stats;
+mod table;
 mod tcp;
-mod threads;
-mod tls;
 mod udp;
 mod worker;
 
-pub use config::Config;
-pub use instance_lock::LockName;
-pub use intake::{Checked, FirstTable, Verdict, check};
-pub use override_request::OverrideError;
-pub use runtime::{Running, start, start_on};
-pub use start_error::StartError;
-pub use succession::{Holder, Predecessor};
-pub use worker::{Load, Shared};
+pub use operator::show;
+pub use os::{clock, limits, log, sys};
+pub use process::config::{self, Config};
+pub use process::instance_lock::LockName;
+pub use process::start_error::StartError;
+pub use process::succession::{Holder, Predecessor};
+pub use runtime::{Running, demo, start, start_on};
+pub use table::intake::{Checked, FirstTable, Verdict, check};
+pub use worker::override_request::OverrideError;
+pub use worker::{Load, Shared, live, status};

@@ -266,9 +266,9 @@ mod tests {
 
     use super::*;
     use crate::access::AccessLog;
-    use crate::limits::{Budget, Room};
-    use crate::live::Serving;
-    use crate::threads;
+    use crate::os::limits::{Budget, Room};
+    use crate::os::threads;
+    use crate::worker::live::Serving;
 
     #[test]
     fn no_more_checks_run_at_once_than_allowed() {

@@ -18,24 +18,26 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::access::AccessLog;
-use crate::admin::{self, CommandLine, Listeners, Viewers, Wanted};
-use crate::apply::{Apply, ApplyConfig, End, Reread};
-use crate::auth::Auth;
-use crate::config::Config;
-use crate::console::{self, Level, SocketFile};
-use crate::instance_lock::{self, InstanceLock, InstanceLocks, LockName};
-use crate::intake::FirstTable;
-use crate::limits::{Budget, Room, cgroup_memory, cores};
-use crate::override_request::OverrideRequest;
-use crate::panics::{self, vital};
-use crate::ports;
+use crate::net::ports;
+use crate::operator::admin::auth::Auth;
+use crate::operator::admin::{self, CommandLine, Listeners, Viewers, Wanted};
+use crate::operator::console::{self, Level, SocketFile};
+use crate::os::limits::{Budget, Room, cgroup_memory, cores};
+use crate::os::panics::{self, vital};
+use crate::os::reserve;
+use crate::os::threads::{self, Pace, lock};
 use crate::probe::Probe;
-use crate::reserve;
-use crate::start_error::StartError;
-use crate::succession::Succession;
-use crate::threads::{self, Pace, lock};
+use crate::process::config::Config;
+use crate::process::instance_lock::{self, InstanceLock, InstanceLocks, LockName};
+use crate::process::start_error::StartError;
+use crate::process::succession::Succession;
+use crate::table::apply::{Apply, ApplyConfig, End, Reread};
+use crate::table::intake::FirstTable;
 use crate::udp::FlowRoom;
+use crate::worker::override_request::OverrideRequest;
 use crate::worker::{FaultInjection, Order, Shared, Worker};
+
+pub mod demo;
 
 /// A running data plane. If it is dropped, its connections are cut and the table's sockets are closed.
 #[derive(Debug)]

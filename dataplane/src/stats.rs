@@ -51,10 +51,10 @@ use rustix::process::{Resource, getrlimit};
 use rustix::time::{ClockId, clock_gettime};
 use tokio::time::{MissedTickBehavior, interval};
 
-use crate::clock::unix_seconds;
-use crate::log;
-use crate::panics::panics;
-use crate::threads::lock;
+use crate::os::clock::unix_seconds;
+use crate::os::log;
+use crate::os::panics::panics;
+use crate::os::threads::lock;
 use crate::worker::{Order, Shared};
 
 /// Reads the counters once a second, for as long as the process lives.

@@ -18,8 +18,8 @@ use ballast_core::service::Service;
 use ballast_core::table::Protocol;
 
 use crate::http;
-use crate::relay::{RelayTimeouts, relay, shorter};
-use crate::tls::HandshakeError;
+use crate::net::relay::{RelayTimeouts, relay, shorter};
+use crate::net::tls::HandshakeError;
 use crate::worker::{Stage, Worker, WorkerPlan};
 
 mod accept;

@@ -26,9 +26,9 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::{sleep, sleep_until};
 
-use crate::panics::{At, Vital, vital};
-use crate::sys;
-use crate::sys::datagrams::{BATCH, Inbox};
+use crate::os::panics::{At, Vital, vital};
+use crate::os::sys;
+use crate::os::sys::datagrams::{BATCH, Inbox};
 use crate::worker::{Closing, SessionInfo, Worker};
 
 mod flow_socket;

@@ -20,13 +20,17 @@ use tokio_util::sync::CancellationToken;
 
 use crate::access;
 use crate::http::{Buffers, Pool};
-use crate::panics::vital;
-use crate::poller::Poller;
-use crate::relay::Tools;
-use crate::sys;
+use crate::net::poller::Poller;
+use crate::net::relay::Tools;
+use crate::net::tls::Scratch;
+use crate::os::panics::vital;
+use crate::os::sys;
 use crate::tcp;
-use crate::tls::Scratch;
 use crate::udp::{self, FlowRoom, Udp};
+
+pub mod live;
+pub(crate) mod override_request;
+pub mod status;
 
 mod connections;
 mod order;

@@ -79,7 +79,7 @@ fn the_data_plane_and_the_controller_know_only_the_core() {
 
 #[test]
 fn only_the_system_calls_of_the_data_plane_are_unsafe() {
-    let sys = root().join("dataplane/src/sys");
+    let sys = root().join("dataplane/src/os/sys");
     for (file, text) in texts("dataplane/src").chain(texts("controller/src")) {
         if file.with_extension("") == sys || file.starts_with(&sys) {
             continue;
@@ -103,9 +103,9 @@ fn only_the_system_calls_of_the_data_plane_are_unsafe() {
 #[test]
 fn in_the_data_plane_only_apply_publishes_a_plan_and_no_module_uses_its_starter() {
     for (words, who) in [
-        (".publish(", &["apply.rs"][..]),
-        ("crate::apply", &["runtime.rs"]),
-        ("crate::runtime", &["demo.rs"]),
+        (".publish(", &["table/apply.rs"][..]),
+        ("crate::table::apply", &["runtime.rs"]),
+        ("crate::runtime", &["runtime/demo.rs"]),
     ] {
         let folder = root().join("dataplane/src");
         let found: Vec<String> = texts("dataplane/src")
@@ -126,7 +126,10 @@ fn in_the_data_plane_only_apply_publishes_a_plan_and_no_module_uses_its_starter(
 #[test]
 fn only_the_log_writes_to_standard_streams() {
     for (package, may) in [
-        ("dataplane/src", &["main.rs", "out.rs"][..]),
+        (
+            "dataplane/src",
+            &["bin/ballast/main.rs", "bin/ballast/out.rs"][..],
+        ),
         ("dataplane/import/src", &[]),
         (
             "controller/src",

@@ -14,7 +14,7 @@ use ballast_core::service::{Service, ServiceState};
 use ballast_core::table::Name;
 
 use super::line::{Record, relay_letters};
-use crate::relay::{Side, Why};
+use crate::net::relay::{Side, Why};
 use crate::tcp::{Progress, WaitPhase};
 use crate::worker::Worker;
 

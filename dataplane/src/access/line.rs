@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use ballast_core::table::{Access, Name};
 use jiff::Timestamp;
 
-use crate::relay::{Side, Why};
+use crate::net::relay::{Side, Why};
 use crate::tcp::Progress;
 
 /// The contents of the access line of one connection.

@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 use tokio::time::sleep;
 
 use super::request::{Dates, RequestRecord, render};
-use crate::clock::Micros;
+use crate::os::clock::Micros;
 use crate::worker::{Shared, Worker};
 
 /// The buffer of one worker. Dropping it hands over what it holds.
@@ -114,7 +114,7 @@ mod tests {
 
     use super::super::{AccessLog, Message};
     use super::*;
-    use crate::limits::{Budget, Room};
+    use crate::os::limits::{Budget, Room};
 
     fn shared(form: Access) -> (Arc<Shared>, Receiver<Message>) {
         let (access, messages) = AccessLog::new();

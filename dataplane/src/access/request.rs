@@ -8,7 +8,7 @@ use ballast_core::moment::whole_millis;
 use ballast_core::table::Access;
 
 use super::line::{DATE, RFC_3339, utc};
-use crate::clock::Micros;
+use crate::os::clock::Micros;
 
 /// The contents of the access line of one request.
 #[derive(Clone, Copy, Debug)]

@@ -15,8 +15,8 @@ use super::buffers::WriteBuffer;
 use super::exchange::Failure;
 use super::peer::Peer;
 use crate::access::RequestRecord;
-use crate::clock::Micros;
-use crate::relay::Side;
+use crate::net::relay::Side;
+use crate::os::clock::Micros;
 use crate::tcp::{Progress, Session, Unserved, Upstream, WaitPhase};
 use crate::worker::Worker;
 

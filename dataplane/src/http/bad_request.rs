@@ -8,7 +8,7 @@ use std::time::SystemTime;
 use ballast_core::table::Name;
 
 use crate::access::{DATE, utc};
-use crate::threads::lock;
+use crate::os::threads::lock;
 
 /// The last bad request of the process.
 #[derive(Debug, Default)]

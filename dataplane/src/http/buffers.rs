@@ -6,7 +6,7 @@ use std::ops::{Deref, DerefMut};
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
-use crate::relay::RelaySide;
+use crate::net::relay::RelaySide;
 
 /// Buffers that are not in use.
 #[derive(Debug, Default)]

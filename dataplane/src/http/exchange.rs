@@ -26,10 +26,10 @@ use super::peer::Peer;
 use super::pool::Pool;
 use super::request::Prepared;
 use super::side::{Broken, ENDPOINT_WINDOW, H1, H2, Side};
-use crate::poller::Timer;
-use crate::relay::Side as Fault;
+use crate::net::poller::Timer;
+use crate::net::relay::Side as Fault;
+use crate::net::tls::MaybeTls;
 use crate::tcp::{Caller, Link, Session, Unserved, Upstream, dial_link};
-use crate::tls::MaybeTls;
 use crate::worker::WorkerPlan;
 
 mod relay;

@@ -27,9 +27,9 @@ use super::peer::Peer;
 use super::request::{Message, Prepared, Step, prepare};
 use super::send_all::send_all;
 use super::side::{H1, Side};
-use crate::clock::Micros;
-use crate::poller::Timer;
-use crate::relay::Extent;
+use crate::net::poller::Timer;
+use crate::net::relay::Extent;
+use crate::os::clock::Micros;
 use crate::tcp::Connection;
 use crate::worker::WorkerPlan;
 

@@ -16,8 +16,8 @@ use ballast_core::plan::HttpOptions;
 use super::linger::linger;
 use super::mux::{End, Mux, Stream};
 use super::peer::Peer;
-use crate::log::LogLimiter;
-use crate::poller::Timer;
+use crate::net::poller::Timer;
+use crate::os::log::LogLimiter;
 use crate::tcp::Connection;
 use crate::worker::Worker;
 

@@ -8,9 +8,9 @@ use ballast_core::plan::Frontend;
 use ballast_core::service::Service;
 use ballast_core::table::Protocol;
 
-use crate::clock::Clock;
-use crate::poller::Timer;
-use crate::relay::shorter;
+use crate::net::poller::Timer;
+use crate::net::relay::shorter;
+use crate::os::clock::Clock;
 
 /// The idle timeouts of both sides; `None`: unlimited.
 #[derive(Clone, Copy, Debug)]

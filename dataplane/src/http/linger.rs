@@ -8,9 +8,9 @@ use std::time::Duration;
 use tokio::io::AsyncWrite;
 
 use super::buffers::ReadBuffer;
-use crate::poller::Timer;
-use crate::relay::yield_to_others;
-use crate::tls::MaybeTls;
+use crate::net::poller::Timer;
+use crate::net::relay::yield_to_others;
+use crate::net::tls::MaybeTls;
 use crate::worker::Worker;
 
 /// Tells the client that nothing more comes, and reads what it still sends, for a while. If the connection were closed with unread

@@ -27,9 +27,9 @@ use super::exchange::{Failed, Failure};
 use super::mux::{Mux, Stream};
 use super::pool::{IDLE, Pool, is_same_service};
 use super::side::ENDPOINT_WINDOW;
-use crate::poller::Timer;
-use crate::relay::{Side, watch};
-use crate::tls::MaybeTls;
+use crate::net::poller::Timer;
+use crate::net::relay::{Side, watch};
+use crate::net::tls::MaybeTls;
 use crate::worker::Worker;
 
 /// How a caller of the dial uses such connections.

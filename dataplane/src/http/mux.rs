@@ -16,9 +16,9 @@ use ballast_core::http2::{Connection, ErrorCode, Event, Fields, Head, Key, Reset
 use ballast_core::moment::Moment;
 use tokio::io::AsyncWrite;
 
-use crate::poller::store_waker;
-use crate::relay::{Tools, yield_to_others};
-use crate::tls::MaybeTls;
+use crate::net::poller::store_waker;
+use crate::net::relay::{Tools, yield_to_others};
+use crate::net::tls::MaybeTls;
 
 /// One HTTP/2 connection, shared by its driver and the tasks of its streams.
 pub(super) struct Mux {

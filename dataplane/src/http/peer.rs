@@ -17,9 +17,9 @@ use ballast_core::route::SecureConnection;
 use ballast_core::service::Service;
 
 use super::side::Share;
-use crate::send_proxy;
+use crate::net::send_proxy;
+use crate::net::tls::{MaybeTls, Session};
 use crate::tcp::{Connection, ProxyInfo};
-use crate::tls::{MaybeTls, Session};
 use crate::worker::Worker;
 
 /// The client of a connection.

@@ -14,7 +14,7 @@ use tokio::time::sleep;
 
 use super::by_owner::{ByOwner, Owner};
 use super::links::Links;
-use crate::tls::MaybeTls;
+use crate::net::tls::MaybeTls;
 use crate::worker::Worker;
 
 /// The idle connections of one worker.

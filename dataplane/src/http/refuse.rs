@@ -14,8 +14,8 @@ use ballast_core::plan::{Frontend, Serves};
 use super::answers::{SEND_TIMEOUT, edits_of, with_page};
 use super::linger::linger;
 use super::send_all::send_all;
-use crate::poller::Timer;
-use crate::tls::MaybeTls;
+use crate::net::poller::Timer;
+use crate::net::tls::MaybeTls;
 use crate::worker::Worker;
 
 /// The right to answer one client: one of the worker's [`MOST`].

@@ -5,9 +5,9 @@ use std::io;
 use std::task::Poll;
 use std::time::Duration;
 
-use crate::poller::Timer;
-use crate::relay::Tools;
-use crate::tls::MaybeTls;
+use crate::net::poller::Timer;
+use crate::net::relay::Tools;
+use crate::net::tls::MaybeTls;
 
 /// Sends all of `bytes`, unless the client accepts none for the length of `timeout`.
 pub(super) async fn send_all(

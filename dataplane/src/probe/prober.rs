@@ -18,8 +18,9 @@ use tokio::net::{TcpStream, UdpSocket};
 use tokio::time::{Instant, timeout_at};
 
 use super::tls::{TlsConfigs, TlsFailure, TlsRead};
-use crate::intake::NamedFiles;
-use crate::{socket_error, source_address};
+use crate::net::source_address;
+use crate::os::socket_error;
+use crate::table::intake::NamedFiles;
 
 /// The resources that all checks share.
 #[derive(Debug)]

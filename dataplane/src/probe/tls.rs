@@ -17,8 +17,8 @@ use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection};
 use tokio::net::TcpStream;
 
-use crate::intake::NamedFiles;
-use crate::tls::{self, AcceptAnyCertificate, reason};
+use crate::net::tls::{self, AcceptAnyCertificate, reason};
+use crate::table::intake::NamedFiles;
 
 /// The TLS client configurations.
 #[derive(Debug)]

@@ -21,9 +21,9 @@ use ballast_core::words;
 
 use super::check::Check;
 use super::meter::Rate;
-use crate::status::Swaps;
-pub use crate::tls::ServedCertificate;
+pub use crate::net::tls::ServedCertificate;
 use crate::worker::WorkerCounts;
+use crate::worker::status::Swaps;
 
 /// All counters at one moment, in the order of the table.
 #[derive(Debug, Default)]

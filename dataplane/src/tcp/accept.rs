@@ -25,11 +25,11 @@ use tokio::time::sleep;
 use super::admission::{Reservation, room_at};
 use super::connection::{Accepted, HandedOver, reset_on_close};
 use crate::http::Refusing;
-use crate::live::Serving;
-use crate::log::LogLimiter;
-use crate::panics::{At, Vital};
-use crate::poller::Stream;
-use crate::socket_error;
+use crate::net::poller::Stream;
+use crate::os::log::LogLimiter;
+use crate::os::panics::{At, Vital};
+use crate::os::socket_error;
+use crate::worker::live::Serving;
 use crate::worker::{Closing, Order, Worker, WorkerPlan};
 
 /// Accepts connections until the order to close.

@@ -21,10 +21,10 @@ use socket2::SockRef;
 use super::dial::{Unserved, WaitPhase};
 use super::preamble::{self, ProxyInfo};
 use crate::access::Entry;
-use crate::live::Serving;
-use crate::poller::Stream;
-use crate::send_proxy;
-use crate::tls::{HandshakeError, MaybeTls, Session};
+use crate::net::poller::Stream;
+use crate::net::send_proxy;
+use crate::net::tls::{HandshakeError, MaybeTls, Session};
+use crate::worker::live::Serving;
 use crate::worker::{Shared, Worker};
 
 /// A connection that was accepted and admitted. It has no task and no allocation yet.

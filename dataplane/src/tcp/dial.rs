@@ -22,11 +22,12 @@ use ballast_core::table::SendProxy;
 use socket2::Type;
 
 use crate::http::{Multiplexed, Owner, Pool, Use};
-use crate::log::LogLimiter;
-use crate::poller::{Stream, Timer};
-use crate::tls::MaybeTls;
+use crate::net::poller::{Stream, Timer};
+use crate::net::source_address;
+use crate::net::tls::MaybeTls;
+use crate::os::log::LogLimiter;
+use crate::os::socket_error;
 use crate::worker::{Stage, Worker, WorkerPlan};
-use crate::{socket_error, source_address};
 
 mod outcome;
 mod retry_pause;

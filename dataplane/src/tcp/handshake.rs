@@ -8,7 +8,7 @@ use ballast_core::plan::Frontend;
 
 use super::connection::{Connection, RejectReason};
 use super::preamble::HeaderError;
-use crate::tls::{HandshakeError, HelloError, ServerTls, Session, read_hello};
+use crate::net::tls::{HandshakeError, HelloError, ServerTls, Session, read_hello};
 
 impl Connection {
     /// Reads the client's ClientHello. `bytes` were received already; afterwards they are all that was received.

@@ -9,7 +9,7 @@ use ballast_core::preamble::{Reason, Step, Transport, Versions, step};
 use tokio::time::timeout;
 
 use crate::access::Entry;
-use crate::poller::Stream;
+use crate::net::poller::Stream;
 
 /// The content of a header, and the bytes that followed it.
 #[derive(Debug, Default)]

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use socket2::{Domain, Socket, Type};
 use tempfile::TempDir;
 
-use crate::config::{Admin, Config};
-use crate::panics::{panics, tests::one_at_a_time};
+use crate::os::panics::{panics, tests::one_at_a_time};
+use crate::process::config::{Admin, Config};
 use crate::runtime::{Running, start_with};
 use crate::worker::{FaultInjection, Stage};
 

@@ -11,8 +11,8 @@ use ballast_core::table::SendProxyUdp;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use socket2::{Domain, Socket, Type};
 
-use crate::send_proxy;
-use crate::sys::datagrams::{self, Outgoing};
+use crate::net::send_proxy;
+use crate::os::sys::datagrams::{self, Outgoing};
 use crate::worker::Worker;
 
 /// The socket of a flow, and what sending by it needs.

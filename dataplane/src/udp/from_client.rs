@@ -15,9 +15,9 @@ use ballast_core::preamble::Addresses;
 use ballast_core::service::{Failure, Service};
 use rustix::io::Errno;
 
-use crate::socket_error;
-use crate::source_address;
-use crate::sys::datagrams::{BATCH, Received};
+use crate::net::source_address;
+use crate::os::socket_error;
+use crate::os::sys::datagrams::{BATCH, Received};
 use crate::worker::Worker;
 
 use super::flow_socket::FlowSocket;

@@ -13,8 +13,8 @@ use rustix::buffer::spare_capacity;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, Event};
 
-use crate::socket_error;
-use crate::sys::datagrams::{self, BATCH, Inbox, Outgoing};
+use crate::os::socket_error;
+use crate::os::sys::datagrams::{self, BATCH, Inbox, Outgoing};
 use crate::worker::Worker;
 
 use super::flow_socket::FlowSocket;

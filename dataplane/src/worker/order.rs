@@ -9,8 +9,8 @@ use socket2::Socket;
 use tokio::sync::oneshot;
 
 use super::SessionInfo;
-use crate::live::Serving;
 use crate::tcp::HandedOver;
+use crate::worker::live::Serving;
 
 /// An order to a worker.
 #[derive(Debug)]

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use crate::live::{Live, LiveCache, Serving};
+use crate::worker::live::{Live, LiveCache, Serving};
 
 /// A worker's own reference to a plan and what belongs to it, cheap to clone within the worker. Holding it keeps the whole table alive; drop it once a
 /// connection is set up.

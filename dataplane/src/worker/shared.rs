@@ -21,15 +21,15 @@ use tokio::sync::{Notify, mpsc, oneshot};
 
 use super::Order;
 use crate::access::AccessLog;
-use crate::clock::Clock;
 use crate::http::LastBadRequest;
-use crate::limits::{Descriptors, Room};
-use crate::live::Live;
-use crate::override_request::{OverrideError, OverrideRequest};
-use crate::relay::PipeCounts;
+use crate::net::relay::PipeCounts;
+use crate::os::clock::Clock;
+use crate::os::limits::{Descriptors, Room};
+use crate::os::threads::lock;
 use crate::stats::Stats;
-use crate::status::Status;
-use crate::threads::lock;
+use crate::worker::live::Live;
+use crate::worker::override_request::{OverrideError, OverrideRequest};
+use crate::worker::status::Status;
 
 /// The state that all workers, `apply` and the admin side share.
 #[derive(Debug)]

@@ -16,7 +16,7 @@ use super::{Failed, Failure};
 use crate::http::idle_timer::{Expired, IdleTimer, Timeouts};
 use crate::http::request::with_fields;
 use crate::http::side::{Answered, Side};
-use crate::relay::Tools;
+use crate::net::relay::Tools;
 
 /// A client and an endpoint, and the bodies between them.
 pub(super) struct Relay<'e, 'c> {

@@ -12,7 +12,7 @@ use ballast_core::http::Framing;
 use ballast_core::http1::{Body, Limits, parse_trailers, write_trailers};
 
 use crate::http::side::{Broken, Frame, H1, Side};
-use crate::relay::{Direction, Extent, Phase, Taken, Tools, yield_to_others};
+use crate::net::relay::{Direction, Extent, Phase, Taken, Tools, yield_to_others};
 
 /// How the body of one direction is moved, and how far that has come.
 pub(super) struct Transfer {

@@ -11,9 +11,9 @@ use crate::access::relay_letters;
 use crate::http::account::Account;
 use crate::http::peer::Peer;
 use crate::http::side::{H1, Side};
-use crate::relay::{RelayTimeouts, Why, relay};
+use crate::net::relay::{RelayTimeouts, Why, relay};
+use crate::net::tls::MaybeTls;
 use crate::tcp::Session;
-use crate::tls::MaybeTls;
 
 impl Relay<'_, '_> {
     /// Sends the client the response that switches, and the bytes that came with it.

@@ -11,7 +11,6 @@ use ballast_core::http2::{ErrorCode, Head, Reset};
 use ballast_core::plan::{Frontend, HttpFrontend};
 
 use super::Active;
-use crate::clock::Micros;
 use crate::http::account::Account;
 use crate::http::answers::{Answer, Own, Reason, SEND_TIMEOUT};
 use crate::http::exchange::{Ended, Exchange};
@@ -20,7 +19,8 @@ use crate::http::mux::Stream;
 use crate::http::peer::{Peer, scheme};
 use crate::http::request::{Message, Prepared, Step, prepare, with_fields};
 use crate::http::side::{H2, Side};
-use crate::poller::Timer;
+use crate::net::poller::Timer;
+use crate::os::clock::Micros;
 use crate::worker::WorkerPlan;
 
 /// A request that is being served, and its account. A request that is cut has an access line too.

@@ -8,8 +8,8 @@ use ballast_core::http1::{Body, Limits, Piece, parse_trailers, write_data, write
 
 use super::{Broken, Frame};
 use crate::http::buffers::{ReadBuffer, WriteBuffer};
-use crate::relay::RelaySide;
-use crate::tls::MaybeTls;
+use crate::net::relay::RelaySide;
+use crate::net::tls::MaybeTls;
 
 /// A connection of HTTP/1, and the one message in each direction.
 pub(in crate::http) struct H1<'a> {

@@ -11,8 +11,8 @@ use super::super::process::FIELDS;
 use super::super::snapshot::Process;
 use super::super::value::Value;
 use super::{head, kind_of, label};
-use crate::status::SWAP_BOUNDS;
 use crate::worker::WorkerCounts;
+use crate::worker::status::SWAP_BOUNDS;
 
 /// All of them.
 pub(super) fn write(out: &mut Vec<u8>, process: &Process) {

@@ -10,8 +10,8 @@ use ballast_core::endpoint::{EndpointCounters, Lease};
 use ballast_core::moment::Moment;
 
 use crate::http::Use;
-use crate::relay::Side;
-use crate::tls::MaybeTls;
+use crate::net::relay::Side;
+use crate::net::tls::MaybeTls;
 use crate::worker::Worker;
 
 /// The result of a dial. By default its stream is a connection of the caller's own. The stream must be closed before the session

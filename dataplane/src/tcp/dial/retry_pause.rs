@@ -6,7 +6,7 @@ use std::task::Poll;
 use ballast_core::pick::Unavailable;
 
 use super::{Attempts, Unserved, WaitPhase};
-use crate::poller::{CutWatch, Timer};
+use crate::net::poller::{CutWatch, Timer};
 
 impl Attempts<'_> {
     /// Waits until the tried endpoints may be tried again, and then reads the plan in force. The client holds no lease

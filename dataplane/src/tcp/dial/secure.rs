@@ -7,8 +7,8 @@ use ballast_core::service::Service;
 use tokio::io::AsyncWriteExt;
 
 use super::{AttemptError, Caller, Reach, connect};
-use crate::poller::Stream;
-use crate::tls::{MaybeTls, Session};
+use crate::net::poller::Stream;
+use crate::net::tls::{MaybeTls, Session};
 
 /// The PROXY header that precedes TLS with an endpoint of this service.
 pub(super) fn preface(caller: &Caller<'_>, service: &Service) -> Vec<u8> {

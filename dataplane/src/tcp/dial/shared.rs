@@ -11,7 +11,7 @@ use ballast_core::pick::Picked;
 
 use super::{AttemptError, Attempts, Connected, Reach};
 use crate::http::{Announced, Connecting, Found, Links, Multiplexed, Outcome, Use};
-use crate::poller::Timer;
+use crate::net::poller::Timer;
 
 impl Attempts<'_> {
     /// Takes part in a connection to the picked endpoint, or makes one. While another caller makes one, this one waits for it.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use ballast_core::pick::Picked;
 
 use super::{AttemptError, Attempts, connect, short_attempt};
-use crate::socket_error;
+use crate::os::socket_error;
 
 impl Attempts<'_> {
     /// An endpoint may be as unreachable after its ejection as before, and no client should bear the cost of a trial. If

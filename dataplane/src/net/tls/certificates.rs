@@ -1,0 +1,239 @@
+//! Certificates with their keys, by the files that hold them. Several frontends and services may use the same ones.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use ballast_core::certificate::Period;
+use rustls::crypto::CryptoProvider;
+use rustls::sign::CertifiedKey;
+use sha2::{Digest, Sha256};
+
+use super::{pem, x509};
+use crate::table::intake::NamedFiles;
+
+/// The files of one certificate.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct CertificateFiles {
+    cert: PathBuf,
+    /// `None`: the key is in `cert` too.
+    key: Option<PathBuf>,
+    ocsp: Option<PathBuf>,
+}
+
+impl CertificateFiles {
+    pub(super) fn new(cert: &Path, key: Option<&Path>, ocsp: Option<&Path>) -> Self {
+        Self {
+            cert: cert.into(),
+            key: key.map(Into::into),
+            ocsp: ocsp.map(Into::into),
+        }
+    }
+}
+
+/// A certificate, as far as it can be used.
+#[derive(Debug)]
+pub(super) struct Certificate {
+    /// The digest of its files.
+    digest: [u8; 32],
+    /// Its host names, as far as they are known.
+    pub(super) names: Arc<[Box<str>]>,
+    /// When it is valid; `None`: it cannot be used.
+    pub(super) period: Option<Period>,
+    /// The certificate, its key and its OCSP answer; `None`: it cannot be used.
+    pub(super) key: Option<Arc<CertifiedKey>>,
+    /// The problem with its files, as a sentence.
+    pub(super) problem: Option<String>,
+}
+
+/// All certificates of one plan.
+#[derive(Debug, Default)]
+pub(super) struct Certificates {
+    before: BTreeMap<CertificateFiles, Arc<Certificate>>,
+    now: BTreeMap<CertificateFiles, Arc<Certificate>>,
+}
+
+impl Certificates {
+    /// The certificates of the plan after the one that had these. Those that it uses again, unchanged, are not read again.
+    pub(super) fn following(before: &Self) -> Self {
+        Self {
+            before: before.now.clone(),
+            now: BTreeMap::new(),
+        }
+    }
+
+    /// The certificate in these files.
+    pub(super) fn get(
+        &mut self,
+        files: CertificateFiles,
+        named: &NamedFiles,
+        provider: &CryptoProvider,
+    ) -> Arc<Certificate> {
+        if let Some(known) = self.now.get(&files) {
+            return Arc::clone(known);
+        }
+        let before = self.before.get(&files);
+        let digest = digest(&files, named);
+        let certificate = match before {
+            Some(before) if before.digest == digest => Arc::clone(before),
+            _ => Arc::new(load(
+                &files,
+                named,
+                provider,
+                digest,
+                before.map(Arc::as_ref),
+            )),
+        };
+        self.now.insert(files, Arc::clone(&certificate));
+        certificate
+    }
+
+    /// Forgets the certificates of the plan before.
+    pub(super) fn finished(mut self) -> Self {
+        self.before.clear();
+        self
+    }
+}
+
+fn digest(files: &CertificateFiles, named: &NamedFiles) -> [u8; 32] {
+    let mut whole = Sha256::new();
+    for file in [Some(&files.cert), files.key.as_ref(), files.ocsp.as_ref()] {
+        match file.map(|file| named.get(file)) {
+            Some(Ok(bytes)) => whole.update(Sha256::digest(bytes)),
+            Some(Err(_)) => whole.update([1]),
+            None => whole.update([0]),
+        }
+    }
+    whole.finalize().into()
+}
+
+/// Loads a certificate. While its files are being replaced they may not fit one another: until they do, the certificate of
+/// `before` stays. A file that cannot be read takes the certificate out at once.
+fn load(
+    files: &CertificateFiles,
+    named: &NamedFiles,
+    provider: &CryptoProvider,
+    digest: [u8; 32],
+    before: Option<&Certificate>,
+) -> Certificate {
+    let bytes = match Bytes::read(files, named) {
+        Ok(bytes) => bytes,
+        Err(why) => {
+            return Certificate {
+                digest,
+                names: before.map_or_else(Arc::default, |before| Arc::clone(&before.names)),
+                period: None,
+                key: None,
+                problem: Some(why),
+            };
+        }
+    };
+    let (names, fitted) = fit(&bytes, files, provider);
+    let why = match fitted {
+        Ok((key, period)) => {
+            let (key, problem) = staple(key, files, named);
+            return Certificate {
+                digest,
+                names,
+                period: Some(period),
+                key: Some(Arc::new(key)),
+                problem,
+            };
+        }
+        Err(why) => why,
+    };
+    match before {
+        Some(before) if before.key.is_some() => Certificate {
+            digest,
+            names: Arc::clone(&before.names),
+            period: before.period,
+            key: before.key.clone(),
+            problem: Some(format!(
+                "{why}; until that is mended, what was there before is used"
+            )),
+        },
+        _ => Certificate {
+            digest,
+            names: match (names.is_empty(), before) {
+                (true, Some(before)) => Arc::clone(&before.names),
+                _ => names,
+            },
+            period: None,
+            key: None,
+            problem: Some(why),
+        },
+    }
+}
+
+struct Bytes<'a> {
+    cert: &'a [u8],
+    key: &'a [u8],
+    key_name: &'a Path,
+}
+
+impl<'a> Bytes<'a> {
+    fn read(files: &'a CertificateFiles, named: &'a NamedFiles) -> Result<Self, String> {
+        let key_name = files.key.as_deref().unwrap_or(&files.cert);
+        Ok(Self {
+            cert: pem::read(named, &files.cert)?,
+            key: pem::read(named, key_name)?,
+            key_name,
+        })
+    }
+}
+
+/// The names of the certificate as far as they can be read; and the certificate with its key, if they fit one another, and its
+/// period.
+#[expect(
+    clippy::type_complexity,
+    reason = "the names are known also where the rest is not"
+)]
+fn fit(
+    bytes: &Bytes<'_>,
+    files: &CertificateFiles,
+    provider: &CryptoProvider,
+) -> (Arc<[Box<str>]>, Result<(CertifiedKey, Period), String>) {
+    let chain = match pem::certificates(bytes.cert, &files.cert) {
+        Ok(chain) => chain,
+        Err(why) => return (Arc::default(), Err(why)),
+    };
+    let Some(x509::Use { names, period }) = chain.first().and_then(x509::use_of) else {
+        let why = format!("{}: its certificate cannot be read", files.cert.display());
+        return (Arc::default(), Err(why));
+    };
+    let key = pem::key(bytes.key, bytes.key_name).map_err(|why| match files.key {
+        Some(_) => why,
+        None => format!("{why}, and the table names no other file with the key"),
+    });
+    let fitted = key.and_then(|key| {
+        CertifiedKey::from_der(chain, key, provider).map_err(|error| match error {
+            rustls::Error::InconsistentKeys(_) => format!(
+                "{}: is not the key of the certificate in {}",
+                bytes.key_name.display(),
+                files.cert.display()
+            ),
+            _ => format!("{}: its key cannot be used", bytes.key_name.display()),
+        })
+    });
+    (names, fitted.map(|key| (key, period)))
+}
+
+/// Adds the OCSP answer. Without it the certificate is served all the same: clients may ask the authority themselves.
+fn staple(
+    mut key: CertifiedKey,
+    files: &CertificateFiles,
+    named: &NamedFiles,
+) -> (CertifiedKey, Option<String>) {
+    let read = files.ocsp.as_deref().map(|ocsp| pem::read(named, ocsp));
+    match read {
+        None => (key, None),
+        Some(Ok(answer)) => {
+            key.ocsp = (!answer.is_empty()).then(|| answer.to_vec());
+            (key, None)
+        }
+        Some(Err(why)) => {
+            let why = format!("{why}, so its certificate is served without an OCSP answer");
+            (key, Some(why))
+        }
+    }
+}

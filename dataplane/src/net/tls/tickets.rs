@@ -1,0 +1,321 @@
+//! The keys of session tickets, which let a client resume its session at any worker, after any swap and, with keys from a file,
+//! at any node. Nothing is stored for a client.
+//!
+//! A ticket is the name of its key (16 bytes), a salt (16 bytes), and the session encrypted by AES-256-GCM with a key of its own:
+//! HMAC-SHA256 of policy and salt. The policy is a digest of the rules for client certificates, so a ticket that was issued under
+//! other rules cannot be decrypted.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
+use aws_lc_rs::{hmac, rand};
+use ballast_core::table::File;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use rustls::server::ProducesTickets;
+use tokio::time::Instant;
+
+use super::pem;
+use crate::table::intake::NamedFiles;
+
+/// The rules for client certificates: a digest of the settings of `client-auth`.
+pub(super) type Policy = [u8; 32];
+
+/// The keys of this process.
+#[derive(Debug)]
+pub(super) struct TicketKeys {
+    ring: ArcSwap<Ring>,
+}
+
+/// At least three keys. All of them decrypt, the last but one encrypts: so all nodes know the next key before any node uses it.
+#[derive(Debug)]
+struct Ring {
+    keys: Vec<Key>,
+    /// When the keys are replaced; `None`: they come from a file.
+    rotates: Option<Instant>,
+    /// The text of the file.
+    text: Vec<u8>,
+}
+
+struct Key {
+    name: [u8; NAME],
+    secret: hmac::Key,
+}
+
+impl TicketKeys {
+    /// Random keys.
+    pub(super) fn random(now: Instant) -> Self {
+        Self {
+            ring: ArcSwap::from_pointee(Ring::random(now)),
+        }
+    }
+
+    /// Takes the keys from this file from now on, or random ones if there is none. With a file that cannot be used, the keys stay
+    /// as they are.
+    pub(super) fn follow(&self, file: Option<&File>, files: &NamedFiles) {
+        let ring = self.ring.load();
+        let Some(file) = file else {
+            if ring.rotates.is_none() {
+                self.ring.store(Arc::new(Ring::random(Instant::now())));
+            }
+            return;
+        };
+        let text = match pem::read(files, file) {
+            Ok(text) if text == ring.text && ring.rotates.is_none() => return,
+            Ok(text) => text,
+            Err(why) => return tracing::warn!("ticket-keys: {why}; {KEPT}"),
+        };
+        match Ring::parse(text) {
+            Some(ring) => self.ring.store(Arc::new(ring)),
+            None => tracing::warn!(
+                "ticket-keys: {}: is not at least three lines of base64, each of 48 or 80 bytes; {KEPT}",
+                file.display()
+            ),
+        }
+    }
+
+    /// Replaces random keys that are old, so that stolen keys do not decrypt sessions of other days.
+    pub(super) fn rotate(&self, now: Instant) {
+        let ring = self.ring.load();
+        if ring.rotates.is_some_and(|rotates| rotates <= now) {
+            let mut keys = ring.keys.clone();
+            keys.remove(0);
+            keys.push(Key::random());
+            self.ring.store(Arc::new(Ring {
+                keys,
+                rotates: Some(now + ROTATE_EVERY),
+                text: Vec::new(),
+            }));
+        }
+    }
+
+    /// Tickets for this policy.
+    pub(super) fn for_policy(self: &Arc<Self>, policy: Policy) -> Arc<dyn ProducesTickets> {
+        Arc::new(Tickets {
+            keys: Arc::clone(self),
+            policy,
+        })
+    }
+}
+
+impl Ring {
+    fn random(now: Instant) -> Self {
+        Self {
+            keys: (0..3).map(|_| Key::random()).collect(),
+            rotates: Some(now + ROTATE_EVERY),
+            text: Vec::new(),
+        }
+    }
+
+    fn parse(text: &[u8]) -> Option<Self> {
+        let lines = std::str::from_utf8(text).ok()?.lines().map(str::trim);
+        let keys: Option<Vec<Key>> = lines
+            .filter(|line| !line.is_empty())
+            .map(|line| Key::of(&STANDARD.decode(line).ok()?))
+            .collect();
+        let keys = keys.filter(|keys| keys.len() >= 3)?;
+        Some(Self {
+            keys,
+            rotates: None,
+            text: text.to_vec(),
+        })
+    }
+}
+
+impl Key {
+    /// A key from a line of haproxy's format.
+    fn of(bytes: &[u8]) -> Option<Self> {
+        let (name, secret) = bytes.split_first_chunk()?;
+        matches!(bytes.len(), 48 | 80).then(|| Self {
+            name: *name,
+            secret: hmac::Key::new(hmac::HMAC_SHA256, secret),
+        })
+    }
+
+    fn random() -> Self {
+        let mut bytes = [0; 80];
+        fill(&mut bytes);
+        let (name, secret) = bytes.split_at(NAME);
+        let mut key = Self {
+            name: [0; NAME],
+            secret: hmac::Key::new(hmac::HMAC_SHA256, secret),
+        };
+        key.name.copy_from_slice(name);
+        key
+    }
+
+    fn cipher(&self, policy: &Policy, salt: &[u8]) -> Option<LessSafeKey> {
+        let mut context = hmac::Context::with_key(&self.secret);
+        context.update(policy);
+        context.update(salt);
+        let key = UnboundKey::new(&AES_256_GCM, context.sign().as_ref()).ok()?;
+        Some(LessSafeKey::new(key))
+    }
+}
+
+impl Clone for Key {
+    fn clone(&self) -> Self {
+        Self {
+            name: self.name,
+            secret: self.secret.clone(),
+        }
+    }
+}
+
+/// Shows no secret.
+impl std::fmt::Debug for Key {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Key").finish_non_exhaustive()
+    }
+}
+
+/// Tickets for one policy.
+#[derive(Debug)]
+struct Tickets {
+    keys: Arc<TicketKeys>,
+    policy: Policy,
+}
+
+impl ProducesTickets for Tickets {
+    fn enabled(&self) -> bool {
+        true
+    }
+
+    fn lifetime(&self) -> u32 {
+        LIFETIME
+    }
+
+    fn encrypt(&self, plain: &[u8]) -> Option<Vec<u8>> {
+        let ring = self.keys.ring.load();
+        let key = ring.keys.iter().nth_back(1)?;
+        let mut salt = [0; SALT];
+        fill(&mut salt);
+        let mut sealed = Vec::with_capacity(plain.len() + AES_256_GCM.tag_len());
+        sealed.extend_from_slice(plain);
+        // The salt makes this key the key of this ticket alone, so its one nonce may be fixed.
+        let cipher = key.cipher(&self.policy, &salt)?;
+        cipher
+            .seal_in_place_append_tag(nonce(), Aad::empty(), &mut sealed)
+            .ok()?;
+        Some([&key.name[..], &salt, &sealed].concat())
+    }
+
+    fn decrypt(&self, ticket: &[u8]) -> Option<Vec<u8>> {
+        let (name, rest) = ticket.split_at_checked(NAME)?;
+        let (salt, sealed) = rest.split_at_checked(SALT)?;
+        let ring = self.keys.ring.load();
+        let key = ring.keys.iter().find(|key| key.name == name)?;
+        let mut sealed = sealed.to_vec();
+        let cipher = key.cipher(&self.policy, salt)?;
+        let plain = cipher.open_in_place(nonce(), Aad::empty(), &mut sealed);
+        let length = plain.ok()?.len();
+        sealed.truncate(length);
+        Some(sealed)
+    }
+}
+
+fn nonce() -> Nonce {
+    Nonce::assume_unique_for_key([0; 12])
+}
+
+fn fill(bytes: &mut [u8]) {
+    // The system's random source does not fail once the system is up; TLS itself could not work without it.
+    let filled = rand::fill(bytes);
+    assert!(filled.is_ok(), "the system has no random numbers");
+}
+
+const NAME: usize = 16;
+const SALT: usize = 16;
+/// Seconds for which a client keeps a ticket.
+const LIFETIME: u32 = 12 * 60 * 60;
+/// A ticket is decrypted for one to two such intervals.
+const ROTATE_EVERY: Duration = Duration::from_secs(12 * 60 * 60);
+const KEPT: &str = "the keys in use stay";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tickets_are_read_by_who_has_the_keys_and_by_no_other_policy() {
+        let (file, other) = (keys(&[1, 2, 3]), keys(&[4, 5, 6]));
+        for text in [&file, &file.replace('\n', "\r\n\r\n")] {
+            let one = ring(text).for_policy([1; 32]);
+            let two = ring(&file).for_policy([1; 32]);
+            let ticket = one.encrypt(b"session").unwrap();
+            assert_ne!(Some(&ticket), one.encrypt(b"session").as_ref());
+            assert_eq!(two.decrypt(&ticket).as_deref(), Some(&b"session"[..]));
+            assert_eq!(ring(&file).for_policy([2; 32]).decrypt(&ticket), None);
+            assert_eq!(ring(&other).for_policy([1; 32]).decrypt(&ticket), None);
+            for at in 0..ticket.len() {
+                let mut bad = ticket.clone();
+                bad[at] ^= 1;
+                assert_eq!(two.decrypt(&bad), None, "{at}");
+                assert_eq!(two.decrypt(&ticket[..at]), None, "{at}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_last_key_but_one_encrypts_and_all_decrypt() {
+        let old = ring(&keys(&[1, 2, 3])).for_policy([0; 32]);
+        let new = ring(&keys(&[2, 3, 4])).for_policy([0; 32]);
+        let next = ring(&keys(&[3, 4, 5])).for_policy([0; 32]);
+        let ticket = old.encrypt(b"x").unwrap();
+        assert_eq!(ticket[0], 2);
+        assert!(new.decrypt(&ticket).is_some());
+        assert!(next.decrypt(&ticket).is_none());
+        // A node that has the new file already, and one that does not have it yet.
+        assert!(old.decrypt(&new.encrypt(b"x").unwrap()).is_some());
+    }
+
+    #[test]
+    fn files_that_are_not_keys_are_refused() {
+        let good = keys(&[1, 2, 3]);
+        assert!(Ring::parse(good.as_bytes()).is_some());
+        for text in [
+            "",
+            "garbage",
+            &keys(&[1, 2]),
+            &format!("{good}x\n"),
+            &good.replacen('A', "", 1),
+        ] {
+            assert!(Ring::parse(text.as_bytes()).is_none(), "{text}");
+        }
+        let long: String = (0..3).map(|n| STANDARD.encode([n; 80]) + "\n").collect();
+        assert!(Ring::parse(long.as_bytes()).is_some());
+        let other: String = (0..3).map(|n| STANDARD.encode([n; 64]) + "\n").collect();
+        assert!(Ring::parse(other.as_bytes()).is_none());
+    }
+
+    #[test]
+    fn random_keys_are_replaced_one_by_one() {
+        let now = Instant::now();
+        let keys = Arc::new(TicketKeys::random(now));
+        let tickets = keys.for_policy([0; 32]);
+        let ticket = tickets.encrypt(b"x").unwrap();
+        keys.rotate(now);
+        keys.rotate(now + ROTATE_EVERY);
+        assert!(tickets.decrypt(&ticket).is_some());
+        keys.rotate(now + ROTATE_EVERY);
+        assert!(tickets.decrypt(&ticket).is_some(), "not twice at once");
+        keys.rotate(now + 2 * ROTATE_EVERY);
+        assert!(tickets.decrypt(&ticket).is_none());
+    }
+
+    fn keys(first: &[u8]) -> String {
+        first
+            .iter()
+            .map(|n| STANDARD.encode([*n; 48]) + "\n")
+            .collect()
+    }
+
+    fn ring(text: &str) -> Arc<TicketKeys> {
+        let ring = Ring::parse(text.as_bytes()).unwrap();
+        Arc::new(TicketKeys {
+            ring: ArcSwap::from_pointee(ring),
+        })
+    }
+}

@@ -1,0 +1,195 @@
+//! Accepts connections at the admin addresses, as many as there is room for. Others are closed at once, so that a client
+//! that says nothing, or reads slowly, keeps nobody waiting.
+
+use std::cell::{Cell, RefCell};
+use std::fs::File;
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
+
+use super::handler::{Handler, Peer};
+use super::listeners::Purpose;
+use crate::os::log::LogLimiter;
+use crate::os::panics::vital;
+
+/// The limits of connections, which all admin addresses share.
+#[derive(Debug)]
+pub(super) struct Connections {
+    handler: Rc<Handler>,
+    everybody: Arc<Semaphore>,
+    /// At the addresses where only health is answered.
+    health: Arc<Semaphore>,
+    /// For clients on this machine, such as its kubelet, however many others are connected.
+    local: Arc<Semaphore>,
+    reserve: RefCell<Reserve>,
+    full: LogLimiter,
+    leaving: CancellationToken,
+}
+
+impl Connections {
+    pub(super) fn new(handler: Rc<Handler>) -> Rc<Self> {
+        let connections = Rc::new(Self {
+            handler,
+            everybody: Arc::new(Semaphore::new(MOST_CONNECTIONS)),
+            health: Arc::new(Semaphore::new(MOST_FOR_HEALTH)),
+            local: Arc::new(Semaphore::new(MOST_LOCAL)),
+            reserve: RefCell::new(Reserve::new()),
+            full: LogLimiter::new(),
+            leaving: CancellationToken::new(),
+        });
+        let keeping = vital(
+            "the admin side's reserve",
+            Rc::clone(&connections).keep_reserve(),
+        );
+        tokio::task::spawn_local(keeping);
+        connections
+    }
+
+    /// Accepts connections at one address for as long as the process lives.
+    pub(super) async fn accept(self: Rc<Self>, listener: TcpListener, purpose: Purpose) {
+        loop {
+            let accepted = match listener.accept().await {
+                Ok(accepted) => Poll::Ready(Ok(accepted)),
+                // Out of descriptors: what is kept for this is given up, so that an operator still sees why.
+                Err(_) => self.reserve.borrow_mut().accept(&listener),
+            };
+            match accepted {
+                Poll::Ready(Ok((stream, from))) => self.receive(stream, from, purpose),
+                Poll::Ready(Err(_)) => sleep(EXHAUSTED_PAUSE).await,
+                // Without a free descriptor the kernel does not even report that nobody waits.
+                Poll::Pending => {}
+            }
+        }
+    }
+
+    /// Each connection ends after the reply that its client waits for.
+    pub(super) fn close(&self) {
+        self.leaving.cancel();
+    }
+
+    fn receive(self: &Rc<Self>, stream: TcpStream, from: SocketAddr, purpose: Purpose) {
+        let Some(place) = self.place(purpose, from, stream.local_addr().ok()) else {
+            drop(stream);
+            self.reserve.borrow_mut().refill();
+            if let Some(suppressed) = self.full.allow(self.handler.shared.clock.now()) {
+                tracing::warn!(%from, suppressed, "too many connections to the admin side: this one is closed");
+            }
+            return;
+        };
+        let peer = Peer {
+            address: from,
+            purpose,
+            until: Rc::new(Cell::new(Instant::now() + super::LONGEST)),
+        };
+        let connections = Rc::clone(self);
+        tokio::task::spawn_local(async move {
+            let handler = Rc::clone(&connections.handler);
+            let leaving = connections.leaving.clone();
+            super::serve_connection(stream, handler, peer, leaving).await;
+            connections.reserve.borrow_mut().refill();
+            drop(place);
+        });
+    }
+
+    fn place(
+        &self,
+        purpose: Purpose,
+        from: SocketAddr,
+        here: Option<SocketAddr>,
+    ) -> Option<OwnedSemaphorePermit> {
+        let places = match purpose {
+            Purpose::Everything => &self.everybody,
+            Purpose::Health => &self.health,
+        };
+        let place = Arc::clone(places).try_acquire_owned().ok();
+        place.or_else(|| {
+            is_local(from, here).then(|| Arc::clone(&self.local).try_acquire_owned().ok())?
+        })
+    }
+
+    /// Refills the reserve as soon as descriptors are free again.
+    async fn keep_reserve(self: Rc<Self>) {
+        loop {
+            sleep(REFILL_EVERY).await;
+            self.reserve.borrow_mut().refill();
+        }
+    }
+}
+
+/// Whether both ends of a connection are on this machine: a kubelet that asks the node's own address comes from that address.
+fn is_local(from: SocketAddr, here: Option<SocketAddr>) -> bool {
+    let from = from.ip().to_canonical();
+    from.is_loopback() || here.is_some_and(|here| here.ip().to_canonical() == from)
+}
+
+/// Open descriptors that are given up when the process has no other left.
+#[derive(Debug)]
+struct Reserve(Vec<File>);
+
+impl Reserve {
+    fn new() -> Self {
+        let mut reserve = Self(Vec::new());
+        reserve.refill();
+        reserve
+    }
+
+    /// Accepts by a descriptor of the reserve, at once: the workers want it too.
+    fn accept(&mut self, listener: &TcpListener) -> Poll<io::Result<(TcpStream, SocketAddr)>> {
+        let mut accepted = Poll::Ready(Err(io::ErrorKind::OutOfMemory.into()));
+        while matches!(accepted, Poll::Ready(Err(_))) && self.0.pop().is_some() {
+            accepted = listener.poll_accept(&mut Context::from_waker(Waker::noop()));
+        }
+        self.refill();
+        accepted
+    }
+
+    fn refill(&mut self) {
+        while self.0.len() < RESERVED {
+            match File::open("/dev/null") {
+                Ok(file) => self.0.push(file),
+                Err(_) => return,
+            }
+        }
+    }
+}
+
+/// At once, at all addresses where everything is answered.
+const MOST_CONNECTIONS: usize = 96;
+const MOST_FOR_HEALTH: usize = 32;
+/// Beside those.
+const MOST_LOCAL: usize = 32;
+const RESERVED: usize = 8;
+const REFILL_EVERY: Duration = Duration::from_millis(250);
+const EXHAUSTED_PAUSE: Duration = Duration::from_millis(100);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_comes_from_this_machine_is_local() {
+        for (from, here, expected) in [
+            ("127.0.0.1:5", "127.0.0.1:1936", true),
+            ("127.0.0.9:5", "127.0.0.1:1936", true),
+            ("[::1]:5", "[::1]:1936", true),
+            ("[::ffff:127.0.0.1]:5", "[::ffff:127.0.0.1]:1936", true),
+            ("192.0.2.7:5", "192.0.2.7:1936", true),
+            ("[::ffff:192.0.2.7]:5", "192.0.2.7:1936", true),
+            ("[2001:db8::7]:5", "[2001:db8::7]:1936", true),
+            ("192.0.2.8:5", "192.0.2.7:1936", false),
+            ("[2001:db8::8]:5", "[2001:db8::7]:1936", false),
+        ] {
+            let [from, here] = [from, here].map(|address| address.parse().unwrap());
+            assert_eq!(is_local(from, Some(here)), expected, "{from} {here}");
+        }
+        assert!(!is_local("192.0.2.7:5".parse().unwrap(), None));
+    }
+}

@@ -1,0 +1,332 @@
+//! Answers one request after another: what there is at which address, and for whom.
+
+use std::cell::{Cell, RefCell};
+use std::convert::Infallible;
+use std::net::{IpAddr, SocketAddr};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::{Body, Bytes, Incoming};
+use hyper::header::{
+    ALLOW, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName,
+    HeaderValue, LOCATION, REFERRER_POLICY, RETRY_AFTER, VARY, WWW_AUTHENTICATE,
+    X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
+};
+use hyper::{Method, Request, Response, StatusCode};
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, timeout};
+
+use super::action::{self, Outcome};
+use super::events::Events;
+use super::gzip;
+use super::listeners::Purpose;
+use super::page::{self, View};
+use super::permission::{self, User};
+use super::viewers::Viewers;
+use crate::operator::admin::auth::{Auth, Unproven};
+use crate::stats::{self, Chunks, Form, Selection, Snapshot};
+use crate::worker::Shared;
+
+/// What all connections to the admin addresses share.
+#[derive(Debug)]
+pub(super) struct Handler {
+    pub(super) shared: Arc<Shared>,
+    auth: Option<Auth>,
+    viewers: RefCell<Viewers>,
+    /// For answers that are rendered while they are sent.
+    renderings: Arc<Semaphore>,
+    /// For readers of events.
+    readers: Arc<Semaphore>,
+    /// What readers of events were told last.
+    recent: RefCell<Option<(Instant, Arc<Snapshot>)>>,
+}
+
+/// The client of a connection to the admin side, and the deadline of the connection.
+#[derive(Clone, Debug)]
+pub(super) struct Peer {
+    pub(super) address: SocketAddr,
+    pub(super) purpose: Purpose,
+    /// When the connection is closed at the latest.
+    pub(super) until: Rc<Cell<Instant>>,
+}
+
+pub(super) type Reply = Response<UnsyncBoxBody<Bytes, Infallible>>;
+
+impl Handler {
+    pub(super) fn new(shared: Arc<Shared>, auth: Option<Auth>, viewers: Viewers) -> Self {
+        Self {
+            shared,
+            auth,
+            viewers: RefCell::new(viewers),
+            renderings: Arc::new(Semaphore::new(MOST_RENDERINGS)),
+            readers: Arc::new(Semaphore::new(MOST_READERS)),
+            recent: RefCell::new(None),
+        }
+    }
+
+    /// From now on these addresses may see the page.
+    pub(super) fn show_to(&self, viewers: Viewers) {
+        self.viewers.replace(viewers);
+    }
+
+    /// Why this address may not see the page; `None`: it may.
+    pub(super) fn refuse(&self, client: IpAddr) -> Option<String> {
+        self.viewers.borrow().refuse(client)
+    }
+
+    /// A snapshot that all readers of events share, less than a second old.
+    pub(super) fn recent(&self) -> Arc<Snapshot> {
+        let mut recent = self.recent.borrow_mut();
+        match &*recent {
+            Some((taken, snapshot)) if taken.elapsed() < SHARED_FOR => Arc::clone(snapshot),
+            _ => {
+                let snapshot = self.shared.stats.snapshot(&self.shared);
+                *recent = Some((Instant::now(), Arc::clone(&snapshot)));
+                snapshot
+            }
+        }
+    }
+
+    pub(super) async fn answer(self: &Rc<Self>, request: Request<Incoming>, peer: Peer) -> Reply {
+        let reply = self.content(request, &peer).await;
+        let reply = with(reply, CACHE_CONTROL, "no-cache");
+        with(reply, X_CONTENT_TYPE_OPTIONS, "nosniff")
+    }
+
+    async fn content(self: &Rc<Self>, request: Request<Incoming>, peer: &Peer) -> Reply {
+        let is_reading = [Method::GET, Method::HEAD].contains(request.method());
+        match request.uri().path() {
+            "/healthz" if is_reading => return text(StatusCode::OK, "ok\n"),
+            "/healthz" => return not_allowed("GET, HEAD"),
+            _ if peer.purpose == Purpose::Health => {
+                return text(
+                    StatusCode::NOT_FOUND,
+                    "here is /healthz, and nothing else\n",
+                );
+            }
+            "/readyz" if is_reading => return self.readiness(),
+            _ => {}
+        }
+        if let Some(why) = self.refuse(peer.address.ip()) {
+            return text(StatusCode::FORBIDDEN, why);
+        }
+        let from = peer.address.ip();
+        let user = match permission::user(self.auth.as_ref(), request.headers(), from).await {
+            Ok(user) => user,
+            Err(Unproven::Wrong) => return who_are_you(),
+            Err(Unproven::NotChecked) => return not_checked(),
+        };
+        let address = request.uri().path_and_query();
+        let address = address.map_or("/", |address| address.as_str()).to_owned();
+        let form = Form::of(&address);
+        if form.is_some() && request.method() == Method::POST {
+            return self.change(request, &address, &user, peer).await;
+        }
+        if !is_reading {
+            let allowed = if form.is_some() {
+                "GET, HEAD, POST"
+            } else {
+                "GET, HEAD"
+            };
+            return not_allowed(allowed);
+        }
+        let gzip = gzip::is_accepted(request.headers());
+        match (form, request.uri().path()) {
+            (Some(form), _) => self.stats_page(form, &address, &user, gzip).await,
+            (None, "/metrics") => {
+                let selection = Selection::of_metrics(request.uri().query().unwrap_or_default());
+                let kind = "text/plain; version=0.0.4; charset=utf-8";
+                self.rendered(kind, gzip, |all| stats::metrics(all, selection))
+                    .await
+            }
+            (None, "/api/snapshot") => {
+                let selection = Selection::of_page(&address);
+                self.rendered(JSON, gzip, |all| stats::api(all, selection))
+                    .await
+            }
+            (None, "/events") => self.events(&address, &user, peer),
+            (None, _) => text(StatusCode::NOT_FOUND, NOTHING_ELSE),
+        }
+    }
+
+    fn readiness(&self) -> Reply {
+        match self.shared.status.why_not_ready() {
+            None => text(StatusCode::OK, "ready\n"),
+            Some(why) => text(
+                StatusCode::SERVICE_UNAVAILABLE,
+                format!("not ready: {why}\n"),
+            ),
+        }
+    }
+
+    /// The forms of haproxy's stats page.
+    async fn stats_page(&self, form: Form, address: &str, user: &User, gzip: bool) -> Reply {
+        let selection = Selection::of_page(address);
+        let (kind, render): (_, fn(_, _) -> _) = match form {
+            Form::Csv => ("text/plain", stats::csv),
+            Form::Typed => ("text/plain", stats::typed),
+            Form::Json => (JSON, stats::json),
+            Form::Schema => return with(text(StatusCode::OK, stats::schema()), CONTENT_TYPE, JSON),
+            Form::Html => return self.page(View::of(address, user.may_change), gzip).await,
+        };
+        self.rendered(kind, gzip, |all| render(all, selection))
+            .await
+    }
+
+    async fn page(&self, view: View, gzip: bool) -> Reply {
+        let page = |snapshot| page::page(&self.shared, snapshot, view);
+        let mut reply = self.rendered("text/html; charset=utf-8", gzip, page).await;
+        for (name, value) in [
+            // Posts must say where they come from.
+            (REFERRER_POLICY, "same-origin"),
+            (X_FRAME_OPTIONS, "DENY"),
+            (SAME_ORIGIN, "same-origin"),
+        ] {
+            reply = with(reply, name, value);
+        }
+        let headers = reply.headers_mut();
+        headers.insert(CONTENT_SECURITY_POLICY, page::policy());
+        reply
+    }
+
+    /// A rendering of a snapshot, sent while it is written.
+    async fn rendered(
+        &self,
+        kind: &'static str,
+        gzip: bool,
+        render: impl FnOnce(Arc<Snapshot>) -> Chunks,
+    ) -> Reply {
+        let slot = Arc::clone(&self.renderings).acquire_owned();
+        let Ok(Ok(slot)) = timeout(SLOT_PATIENCE, slot).await else {
+            return busy();
+        };
+        let plain = render(self.shared.stats.snapshot(&self.shared));
+        let body = if gzip { gzip::compressed(plain) } else { plain };
+        let reply = Response::new(body.begun().holding(slot).boxed_unsync());
+        let reply = with(with(reply, CONTENT_TYPE, kind), VARY, "accept-encoding");
+        match gzip {
+            true => with(reply, CONTENT_ENCODING, "gzip"),
+            false => reply,
+        }
+    }
+
+    fn events(self: &Rc<Self>, address: &str, user: &User, peer: &Peer) -> Reply {
+        let Ok(slot) = Arc::clone(&self.readers).try_acquire_owned() else {
+            return busy();
+        };
+        peer.until.set(Instant::now() + LISTENING);
+        let view = View::of(address, user.may_change);
+        let events = Events::begin(self, view, peer.address.ip(), slot);
+        let reply = Response::new(events.boxed_unsync());
+        with(reply, CONTENT_TYPE, "text/event-stream")
+    }
+
+    /// A form of the page, or of a script that knows haproxy's.
+    async fn change(
+        &self,
+        request: Request<Incoming>,
+        address: &str,
+        user: &User,
+        peer: &Peer,
+    ) -> Reply {
+        if self.auth.is_none() {
+            return text(StatusCode::FORBIDDEN, READ_ONLY);
+        }
+        if !user.may_change {
+            return who_are_you();
+        }
+        let outcome = if permission::is_same_origin(request.headers()) {
+            match body(request).await {
+                Ok(body) => {
+                    let snapshot = self.shared.stats.snapshot(&self.shared);
+                    action::perform(&self.shared, &snapshot, &body, user, peer.address).await
+                }
+                Err(outcome) => outcome,
+            }
+        } else {
+            tracing::warn!(by = user.name.as_deref(), from = %peer.address, "a form that this page did not send was denied");
+            Outcome::Denied
+        };
+        let view = View::of(address, user.may_change);
+        let mut reply = text(StatusCode::SEE_OTHER, "");
+        // It is made of letters that may stand there.
+        if let Ok(place) = HeaderValue::from_str(&view.address(Some(outcome))) {
+            reply.headers_mut().insert(LOCATION, place);
+        }
+        reply
+    }
+}
+
+/// The body of a form. It must have a length, and come at once.
+async fn body(request: Request<Incoming>) -> Result<String, Outcome> {
+    let length = request.body().size_hint().exact().ok_or(Outcome::Invalid)?;
+    if length > LONGEST_FORM {
+        return Err(Outcome::TooMuch);
+    }
+    let body = Limited::new(request.into_body(), MOST_READ).collect();
+    let body = timeout(FORM_PATIENCE, body).await;
+    let body = body.map_err(|_| Outcome::Invalid)?;
+    let body = body.map_err(|_| Outcome::Invalid)?.to_bytes();
+    String::from_utf8(body.into()).map_err(|_| Outcome::Invalid)
+}
+
+fn who_are_you() -> Reply {
+    let words =
+        "this needs a name and a secret of --stats-auth-file; changes need those of an admin\n";
+    let realm = r#"Basic realm="Ballast", charset="UTF-8""#;
+    with(
+        text(StatusCode::UNAUTHORIZED, words),
+        WWW_AUTHENTICATE,
+        realm,
+    )
+}
+
+fn not_checked() -> Reply {
+    let words = "too many secrets from your address, or from many others, wait to be checked; come again in a second\n";
+    with(text(StatusCode::TOO_MANY_REQUESTS, words), RETRY_AFTER, "1")
+}
+
+fn not_allowed(allowed: &'static str) -> Reply {
+    let words = format!("only {allowed} are answered here\n");
+    with(text(StatusCode::METHOD_NOT_ALLOWED, words), ALLOW, allowed)
+}
+
+fn busy() -> Reply {
+    let words = "too many read at once; come again later\n";
+    with(
+        text(StatusCode::SERVICE_UNAVAILABLE, words),
+        RETRY_AFTER,
+        "5",
+    )
+}
+
+fn text(status: StatusCode, body: impl Into<Bytes>) -> Reply {
+    let mut reply = Response::new(Full::new(body.into()).boxed_unsync());
+    *reply.status_mut() = status;
+    with(reply, CONTENT_TYPE, "text/plain; charset=utf-8")
+}
+
+fn with(mut reply: Reply, name: HeaderName, value: &'static str) -> Reply {
+    reply
+        .headers_mut()
+        .insert(name, HeaderValue::from_static(value));
+    reply
+}
+
+const JSON: &str = "application/json";
+const SAME_ORIGIN: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
+const NOTHING_ELSE: &str = "here are / (and haproxy's /;csv, /;json, /;typed), /metrics, /healthz, /readyz, /api/snapshot and /events\n";
+const READ_ONLY: &str = "this page is read-only: changes need credentials, and there are none; start ballast with --stats-auth-file\n";
+const MOST_RENDERINGS: usize = 48;
+const MOST_READERS: usize = 16;
+const SHARED_FOR: Duration = Duration::from_millis(500);
+const SLOT_PATIENCE: Duration = Duration::from_secs(5);
+/// After that a listener comes again by itself.
+const LISTENING: Duration = Duration::from_secs(3600);
+/// As long as haproxy's usual buffer, less its reserve.
+const LONGEST_FORM: u64 = 15 * 1024;
+const MOST_READ: usize = 16 * 1024;
+const FORM_PATIENCE: Duration = Duration::from_secs(5);

@@ -1,0 +1,286 @@
+//! Answers about services and endpoints beside the statistics: pure renderings of a snapshot.
+
+use std::fmt::Write;
+use std::num::NonZeroU16;
+
+use ballast_core::counters::WorkerId;
+use ballast_core::overrides::Overrides;
+use ballast_core::plan::Plan;
+use ballast_core::table::State;
+
+use crate::access::{DATE, utc};
+use crate::net::tls::TlsFailure;
+use crate::operator::target::Target;
+use crate::stats::{EndpointStats, ServiceStats, Snapshot, StatusKind};
+
+/// The services that are meant.
+pub(super) fn services<'a>(
+    snapshot: &'a Snapshot,
+    name: Option<&Target>,
+) -> Result<Vec<&'a ServiceStats>, String> {
+    match name {
+        None => Ok(snapshot.services.iter().collect()),
+        Some(name) => service(snapshot, name).map(|service| vec![service]),
+    }
+}
+
+/// The service that is meant.
+pub(super) fn service<'a>(
+    snapshot: &'a Snapshot,
+    name: &Target,
+) -> Result<&'a ServiceStats, String> {
+    let found = name.service(snapshot);
+    found.ok_or_else(|| "No such backend.".into())
+}
+
+/// `show servers state`: what haproxy would read at its next start.
+pub(super) fn state(services: &[&ServiceStats], overrides: &Overrides) -> String {
+    let mut out = STATE_HEAD.to_owned();
+    for service in services {
+        // Both in the order of the table.
+        for (endpoint, spec) in service.endpoints.iter().zip(&service.spec.endpoints) {
+            let by_hand = overrides.of_endpoint(&service.name, &endpoint.address);
+            let (op, admin) = states(endpoint, by_hand.state.is_some());
+            let (status, result, health, check) = checked(endpoint);
+            let table = spec.weight;
+            let check_port = endpoint.check_port.map_or(0, NonZeroU16::get);
+            let (ip, port) = (endpoint.address.ip(), endpoint.address.port());
+            // Writing into a string cannot fail.
+            writeln!(
+                out,
+                "{} {} {} {} {ip} {op} {admin} {} {table} {} {status} {result} {health} {check} 0 0 0 - {port} - 0 {check_port} - - 0",
+                service.iid,
+                service.name,
+                endpoint.sid,
+                endpoint.name,
+                endpoint.user_weight,
+                endpoint.changed,
+            )
+            .unwrap_or_default();
+        }
+    }
+    out
+}
+
+/// haproxy's numbers for how an endpoint fares, and for what the table or an operator wants of it.
+fn states(endpoint: &EndpointStats, by_hand: bool) -> (u8, u8) {
+    let op = match endpoint.status.kind {
+        StatusKind::Down | StatusKind::Maintenance => STOPPED,
+        StatusKind::Up | StatusKind::Unchecked | StatusKind::Draining => RUNNING,
+        StatusKind::Stopping => STOPPING,
+    };
+    let admin = match (endpoint.status.kind, by_hand) {
+        (StatusKind::Maintenance, true) => FORCED_MAINTENANCE,
+        (StatusKind::Maintenance, false) => CONFIGURED_MAINTENANCE,
+        (StatusKind::Draining, true) => FORCED_DRAIN,
+        (StatusKind::Draining, false) => INHERITED_DRAIN,
+        _ => 0,
+    };
+    (op, admin)
+}
+
+/// haproxy's numbers for the last check, its verdict, the health and whether there are checks.
+fn checked(endpoint: &EndpointStats) -> (usize, u8, u8, u8) {
+    let Some(check) = endpoint.check.as_deref() else {
+        return (INITIAL, 0, 1, 0);
+    };
+    let status = CHECKS.iter().position(|word| *word == check.result);
+    let result = match check.result {
+        "" => 0,
+        word if word.ends_with("OK") => 3,
+        "L7OKC" => 4,
+        _ => 2,
+    };
+    let running = u8::from(check.is_running);
+    (
+        status.unwrap_or(INITIAL),
+        result,
+        check.health,
+        CHECKS_ON | running,
+    )
+}
+
+/// `show servers conn`. Idle connections that belong to one client are left out, as in haproxy.
+pub(super) fn connections(services: &[&ServiceStats], plan: &Plan, workers: u32) -> String {
+    let mut out = format!(
+        "# bkname/svname bkid/svid addr port - purge_delay used_cur used_max need_est unsafe_nb safe_nb idle_lim idle_cur idle_per_thr[{workers}]\n"
+    );
+    for service in services {
+        let live = plan.service(&service.name);
+        for endpoint in &service.endpoints {
+            let idle = endpoint.idle_safe + endpoint.idle_unsafe;
+            write!(
+                out,
+                "{}/{} {}/{} {} {} - 0 {} {} {} {} {} 0 {idle}",
+                service.name,
+                endpoint.name,
+                service.iid,
+                endpoint.sid,
+                endpoint.address.ip(),
+                endpoint.address.port(),
+                endpoint.current,
+                endpoint.peak,
+                endpoint.peak,
+                endpoint.idle_unsafe,
+                endpoint.idle_safe,
+            )
+            .unwrap_or_default();
+            // One without idle connections is not looked for among all those of the plan.
+            let live = live.filter(|_| idle > 0).and_then(|service| {
+                let mut endpoints = service.endpoints().iter();
+                endpoints.find(|live| live.address() == endpoint.address)
+            });
+            let cells = live.and_then(|live| live.live().all_counters());
+            for worker in 0..workers as usize {
+                let cells = cells.and_then(|all| all.if_any(WorkerId(worker)));
+                let idle = cells.map_or(0, |cells| cells.idle_shared.value());
+                write!(out, " {idle}").unwrap_or_default();
+            }
+            out.push('\n');
+        }
+    }
+    out
+}
+
+/// `show backend`.
+pub(super) fn backends(snapshot: &Snapshot) -> String {
+    let mut out = String::from("# name\n");
+    for service in &snapshot.services {
+        writeln!(out, "{}", service.name).unwrap_or_default();
+    }
+    out
+}
+
+/// `show errors`: how often what went wrong, why the latest table was refused, and the last bad request.
+/// `tls_failures` are those of a service.
+pub(super) fn errors(
+    snapshot: &Snapshot,
+    date: &str,
+    bad_request: &str,
+    tls_failures: &dyn Fn(&str) -> Option<Vec<TlsFailure>>,
+) -> String {
+    let mut lines = String::new();
+    let mut total = 0;
+    let mut note = |whose: &str, name: &str, counts: &mut dyn Iterator<Item = (&str, u64)>| {
+        let counts = counts.filter(|(_, count)| *count > 0);
+        let counts = counts.map(|(reason, count)| {
+            total += count;
+            format!("{reason} {count}")
+        });
+        let counts: Vec<String> = counts.collect();
+        if !counts.is_empty() {
+            writeln!(lines, "  {whose} {name}: {}", counts.join(", ")).unwrap_or_default();
+        }
+    };
+    for frontend in &snapshot.frontends {
+        note("frontend", &frontend.name, &mut frontend.failures());
+    }
+    for service in &snapshot.services {
+        note(
+            "backend",
+            &service.name,
+            &mut service.failures().into_iter(),
+        );
+    }
+    let endpoints = tls_lines(snapshot, tls_failures);
+    for (errno, count) in &snapshot.process.accept_errors {
+        let failed = [("failed", *count)];
+        note("accept", &format!("errno {errno}"), &mut failed.into_iter());
+    }
+    lines.push_str(&endpoints);
+    if let Some(refusal) = &snapshot.process.refusal {
+        lines.push_str("  table refused:\n");
+        for line in refusal.lines().filter(|line| !line.trim().is_empty()) {
+            writeln!(lines, "    {line}").unwrap_or_default();
+        }
+    }
+    format!("Total events captured on [{date}] : {total}\n{lines}{bad_request}")
+}
+
+/// A line for each endpoint and reason for which TLS with it failed. Connections count as errors of their service already.
+fn tls_lines(
+    snapshot: &Snapshot,
+    tls_failures: &dyn Fn(&str) -> Option<Vec<TlsFailure>>,
+) -> String {
+    let mut lines = String::new();
+    for service in &snapshot.services {
+        for failure in tls_failures(&service.name).unwrap_or_default() {
+            let mut endpoints = service.endpoints.iter();
+            let endpoint = endpoints.find(|endpoint| endpoint.address == failure.endpoint);
+            let address = failure.endpoint.to_string();
+            let name = endpoint.map_or(&*address, |endpoint| &endpoint.name);
+            writeln!(
+                lines,
+                "  server {}/{name}: TLS failed {}, last at [{}]: {}",
+                service.name,
+                failure.count,
+                utc(failure.last, DATE),
+                failure.why,
+            )
+            .unwrap_or_default();
+        }
+    }
+    lines
+}
+
+/// `show overrides`: what was changed by hand, in words that undo it if `default` takes the value's place, or `enable` that of
+/// `disable`.
+pub(super) fn overrides(snapshot: &Snapshot, overrides: &Overrides) -> String {
+    let mut out = String::new();
+    for service in &snapshot.services {
+        for endpoint in &service.endpoints {
+            let by_hand = overrides.of_endpoint(&service.name, &endpoint.address);
+            let server = format!("{}/{}", service.name, endpoint.name);
+            if let Some(state) = by_hand.state {
+                let word = state_word(state);
+                writeln!(out, "set server {server} state {word}").unwrap_or_default();
+            }
+            if let Some(weight) = by_hand.weight {
+                writeln!(out, "set server {server} weight {weight}").unwrap_or_default();
+            }
+            if let Some(max) = by_hand.max_connections {
+                writeln!(out, "set maxconn server {server} {max}").unwrap_or_default();
+            }
+            if let Some(address) = by_hand.address {
+                writeln!(out, "set server {server} addr {address}").unwrap_or_default();
+            }
+            if let Some(port) = by_hand.check_port {
+                writeln!(out, "set server {server} check-port {port}").unwrap_or_default();
+            }
+        }
+    }
+    for frontend in &snapshot.frontends {
+        if let Some(max) = overrides.max_connections(&frontend.name) {
+            writeln!(out, "set maxconn frontend {} {max}", frontend.name).unwrap_or_default();
+        }
+        if overrides.is_closed(&frontend.name) {
+            writeln!(out, "disable frontend {}", frontend.name).unwrap_or_default();
+        }
+    }
+    out
+}
+
+fn state_word(state: State) -> &'static str {
+    match state {
+        State::Ready | State::Backup => "ready",
+        State::Draining => "drain",
+        State::Disabled => "maint",
+    }
+}
+
+const STATE_HEAD: &str = "1\n# be_id be_name srv_id srv_name srv_addr srv_op_state srv_admin_state srv_uweight srv_iweight srv_time_since_last_change srv_check_status srv_check_result srv_check_health srv_check_state srv_agent_state bk_f_forced_id srv_f_forced_id srv_fqdn srv_port srvrecord srv_use_ssl srv_check_port srv_check_addr srv_agent_addr srv_agent_port\n";
+const STOPPED: u8 = 0;
+const RUNNING: u8 = 2;
+const STOPPING: u8 = 3;
+const FORCED_MAINTENANCE: u8 = 0x01;
+const CONFIGURED_MAINTENANCE: u8 = 0x04;
+const FORCED_DRAIN: u8 = 0x08;
+const INHERITED_DRAIN: u8 = 0x10;
+/// There are checks, and they run.
+const CHECKS_ON: u8 = 6;
+const INITIAL: usize = 1;
+/// haproxy's numbers of results: their places here.
+const CHECKS: [&str; 21] = [
+    "UNK", "INI", "START", "-", "HANA", "SOCKERR", "L4OK", "L4TOUT", "L4CON", "L6OK", "L6TOUT",
+    "L6RSP", "L7TOUT", "L7RSP", "-", "L7OK", "L7OKC", "L7STS", "PROCERR", "PROCTOUT", "PROCOK",
+];

@@ -1,0 +1,7 @@
+//! One process among others: its settings, the locks that it holds, how it gives way to the next one, and why it does not start.
+//! It imports `net` and `os`.
+
+pub mod config;
+pub(crate) mod instance_lock;
+pub(crate) mod start_error;
+pub(crate) mod succession;

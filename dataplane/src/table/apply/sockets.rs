@@ -1,0 +1,326 @@
+//! The listening sockets: opened by `apply`, handed to the workers, and closed by them on order.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use ballast_core::plan::{SocketKey, Transport};
+use ballast_core::rng::mix;
+use socket2::Socket;
+use tokio::sync::oneshot;
+
+use super::sharing::Sharing;
+use crate::net::listen;
+use crate::worker::live::Serving;
+use crate::worker::{Order, Shared};
+
+/// All listening sockets.
+#[derive(Debug)]
+pub(super) struct Sockets {
+    shared: Arc<Shared>,
+    /// The limit of connections that was last logged.
+    last_logged: usize,
+    bound: BTreeMap<SocketKey, Bound>,
+    failed: BTreeMap<SocketKey, String>,
+    sharing: Sharing,
+}
+
+/// The sockets of one address that are bound.
+#[derive(Debug)]
+struct Bound {
+    key: Arc<SocketKey>,
+    local: SocketAddr,
+    workers: Vec<usize>,
+    inodes: BTreeSet<u64>,
+    is_foreign: bool,
+}
+
+/// Bound sockets of one address that no worker reads yet.
+pub(super) type Opened = (SocketKey, Vec<Socket>);
+
+impl Sockets {
+    /// No sockets yet.
+    pub(super) fn new(shared: Arc<Shared>) -> Self {
+        Self {
+            last_logged: shared.room.at_rest().connections,
+            shared,
+            bound: BTreeMap::new(),
+            failed: BTreeMap::new(),
+            sharing: Sharing::default(),
+        }
+    }
+
+    /// The keys of the bound sockets.
+    pub(super) fn bound_keys(&self) -> BTreeSet<SocketKey> {
+        self.bound.keys().cloned().collect()
+    }
+
+    /// The number of addresses that could not be bound, and are retried.
+    pub(super) fn failed(&self) -> usize {
+        self.failed.len()
+    }
+
+    /// Why this address could not be bound.
+    pub(super) fn why_not(&self, key: &SocketKey) -> Option<&str> {
+        self.failed.get(key).map(String::as_str)
+    }
+
+    /// Why addresses could not be bound.
+    pub(super) fn failures(&self) -> impl Iterator<Item = &str> {
+        self.failed.values().map(String::as_str)
+    }
+
+    /// Whether it is bound to an address that this node did not hold when last checked.
+    pub(super) fn is_foreign(&self, key: &SocketKey) -> bool {
+        self.bound.get(key).is_some_and(|bound| bound.is_foreign)
+    }
+
+    /// Binds the additional sockets of a plan. An address that cannot be bound fails that one bind only. Earlier failures are
+    /// kept only for sockets that are still wanted.
+    pub(super) fn open_wanted(&mut self, keys: &[SocketKey]) -> Vec<Opened> {
+        let wanted: BTreeSet<&SocketKey> = keys.iter().collect();
+        self.failed.retain(|key, _| wanted.contains(key));
+        self.open(keys)
+    }
+
+    fn open(&mut self, keys: &[SocketKey]) -> Vec<Opened> {
+        let mut opened = Vec::new();
+        let room = self.shared.room;
+        let (descriptors, buffers) = (room.at_rest(), room.memory.map(|memory| memory.buffers));
+        let mut there = self.listening();
+        for key in keys {
+            let Some(count) = descriptors.sockets(there) else {
+                let why = format!(
+                    "bind {}: {there} listening sockets are as many as {} descriptors allow; raise the limit (ulimit -n), or serve fewer addresses",
+                    key.address, descriptors.total
+                );
+                self.fail(key, why);
+                continue;
+            };
+            match listen::open(key, count, buffers) {
+                Ok(sockets) => {
+                    there += sockets.len();
+                    self.failed.remove(key);
+                    opened.push((key.clone(), sockets));
+                }
+                Err(error) => self.fail(key, listen::explain(key.address, &error)),
+            }
+        }
+        opened
+    }
+
+    fn fail(&mut self, key: &SocketKey, why: String) {
+        if self.failed.get(key) != Some(&why) {
+            tracing::error!("{why}");
+            self.failed.insert(key.clone(), why);
+        }
+    }
+
+    /// Hands sockets to the workers. An address is served by all its sockets, or by none.
+    pub(super) async fn hand_out(&mut self, opened: Vec<Opened>) {
+        let mut waiting = Vec::new();
+        let mut addresses = LocalAddresses::default();
+        if !opened.is_empty() {
+            self.sharing.begin();
+        }
+        for (key, sockets) in opened {
+            let bound = self.send_listen(&key, sockets, &mut addresses, &mut waiting);
+            self.bound.insert(key, bound);
+        }
+        for (key, receiver) in waiting {
+            if let Ok(Err(error)) = receiver.await {
+                let plan = self.shared.live.serving();
+                self.close(std::slice::from_ref(&key), &plan).await;
+                self.fail(&key, format!("bind {key}: cannot be watched: {error}"));
+            }
+        }
+        self.publish_listening();
+    }
+
+    fn send_listen(
+        &self,
+        key: &SocketKey,
+        sockets: Vec<Socket>,
+        addresses: &mut LocalAddresses,
+        waiting: &mut Vec<(SocketKey, oneshot::Receiver<std::io::Result<()>>)>,
+    ) -> Bound {
+        let workers = self.shared.loads.len();
+        let local = sockets
+            .first()
+            .and_then(|socket| socket.local_addr().ok()?.as_socket());
+        // A single socket always belongs to the same worker.
+        let first = if sockets.len() == workers {
+            0
+        } else {
+            single_worker(key.address, workers)
+        };
+        let mut bound = Bound {
+            key: Arc::new(key.clone()),
+            local: local.unwrap_or(key.address),
+            workers: Vec::new(),
+            inodes: sockets.iter().filter_map(inode).collect(),
+            is_foreign: !addresses.is_local(key.address.ip()),
+        };
+        for (worker, socket) in (first..).zip(sockets) {
+            let answer = self.order(worker, |done| Order::Listen {
+                key: Arc::clone(&bound.key),
+                socket,
+                done,
+            });
+            if let Some(answer) = answer {
+                bound.workers.push(worker);
+                waiting.push((key.clone(), answer));
+            }
+        }
+        bound
+    }
+
+    /// The number of listening sockets.
+    fn listening(&self) -> usize {
+        self.bound.values().map(|bound| bound.workers.len()).sum()
+    }
+
+    fn publish_listening(&mut self) {
+        let listening = self
+            .bound
+            .iter()
+            .map(|(key, bound)| (key.clone(), bound.local));
+        self.shared.status.set_listening(listening.collect());
+        let has_udp = self.bound.keys().any(|key| key.transport == Transport::Udp);
+        self.shared
+            .status
+            .set_not_accepting(self.why_not_accepting());
+        let descriptors = self.shared.divide(self.listening(), has_udp);
+        if self.last_logged.abs_diff(descriptors.connections) > self.last_logged / 8 {
+            self.last_logged = descriptors.connections;
+            self.shared.room.log(&descriptors);
+        }
+    }
+
+    /// Why no client can be accepted: addresses are wanted, and none could be bound.
+    fn why_not_accepting(&self) -> Option<String> {
+        let why = self.failed.values().next()?;
+        let count = self.failed.len();
+        self.bound
+            .is_empty()
+            .then(|| format!("none of the table's {count} addresses could be bound; {why}"))
+    }
+
+    /// Closes all sockets of these addresses, after the connections in their backlogs were accepted.
+    pub(super) async fn close(&mut self, keys: &[SocketKey], last: &Arc<Serving>) {
+        if keys.is_empty() {
+            return;
+        }
+        let mut waiting = Vec::new();
+        let gone: Vec<Bound> = keys
+            .iter()
+            .filter_map(|key| self.bound.remove(key))
+            .collect();
+        for bound in gone {
+            for worker in bound.workers {
+                waiting.extend(self.order(worker, |done| Order::Close {
+                    key: Arc::clone(&bound.key),
+                    plan: Arc::clone(last),
+                    done,
+                }));
+            }
+        }
+        for receiver in waiting {
+            receiver.await.ok();
+        }
+        self.publish_listening();
+    }
+
+    /// Begins no more flows and accepts no more connections. Existing flows need their listening socket for replies: it stays
+    /// open until [`close_flows`](Self::close_flows).
+    pub(super) async fn finish(&mut self, last: &Arc<Serving>) {
+        let mut waiting = Vec::new();
+        for worker in 0..self.shared.inboxes.len() {
+            waiting.extend(self.order(worker, |done| Order::Finish { done }));
+        }
+        for receiver in waiting {
+            receiver.await.ok();
+        }
+        self.close_all(Transport::Tcp, last).await;
+    }
+
+    /// Closes the listening sockets of flows, which ends them: the kernel would give them a part of the next process's clients.
+    pub(super) async fn close_flows(&mut self, last: &Arc<Serving>) {
+        self.close_all(Transport::Udp, last).await;
+    }
+
+    async fn close_all(&mut self, transport: Transport, last: &Arc<Serving>) {
+        let keys = self.bound.keys().filter(|key| key.transport == transport);
+        let keys: Vec<SocketKey> = keys.cloned().collect();
+        self.close(&keys, last).await;
+    }
+
+    /// Gives an order to a worker. Returns its answer to come, unless the worker has ended.
+    fn order<T>(
+        &self,
+        worker: usize,
+        order: impl FnOnce(oneshot::Sender<T>) -> Order,
+    ) -> Option<oneshot::Receiver<T>> {
+        let (done, answer) = oneshot::channel();
+        let inbox = self.shared.inboxes.get(worker)?;
+        inbox.send(order(done)).ok()?;
+        Some(answer)
+    }
+
+    /// Warns of addresses at which other processes listen, too.
+    fn look_for_others(&mut self) {
+        let Self { sharing, bound, .. } = self;
+        sharing.look(|| {
+            let tcp = bound
+                .values()
+                .filter(|bound| bound.key.transport == Transport::Tcp);
+            tcp.map(|bound| (bound.local, &bound.inodes)).collect()
+        });
+    }
+
+    /// Retries addresses that could not be bound, and checks again which bound addresses are local.
+    pub(super) async fn retry(&mut self) {
+        let keys: Vec<SocketKey> = self.failed.keys().cloned().collect();
+        let opened = self.open(&keys);
+        for (key, _) in &opened {
+            tracing::info!(address = %key, "listening after a retry");
+        }
+        self.hand_out(opened).await;
+        self.look_for_others();
+        let mut addresses = LocalAddresses::default();
+        for bound in self.bound.values_mut() {
+            bound.is_foreign = !addresses.is_local(bound.key.address.ip());
+        }
+    }
+}
+
+/// The number by which the kernel lists a socket.
+fn inode(socket: &Socket) -> Option<u64> {
+    rustix::fs::fstat(socket).ok().map(|file| file.st_ino)
+}
+
+/// Caches which addresses are local during one pass over the sockets.
+#[derive(Default)]
+struct LocalAddresses(HashMap<IpAddr, bool>);
+
+impl LocalAddresses {
+    fn is_local(&mut self, address: IpAddr) -> bool {
+        *self
+            .0
+            .entry(address)
+            .or_insert_with(|| listen::is_local(address))
+    }
+}
+
+/// The worker that owns a single socket.
+fn single_worker(address: SocketAddr, workers: usize) -> usize {
+    let ip = match address.ip().to_canonical() {
+        IpAddr::V4(ip) => u64::from(ip.to_bits()),
+        IpAddr::V6(ip) => {
+            mix(u64::try_from(ip.to_bits() >> 64).unwrap_or(0))
+                ^ u64::try_from(ip.to_bits() & u128::from(u64::MAX)).unwrap_or(0)
+        }
+    };
+    let spread = mix(ip.rotate_left(16) ^ u64::from(address.port()));
+    usize::try_from(spread % workers as u64).unwrap_or(0)
+}
