@@ -1,7 +1,7 @@
 //! Access lines: one for each connection, or for each request of HTTP, written to the destinations of the table's `log.to`.
 //!
 //! A worker hands over a [`Record`] of a connection and goes on. Requests are more frequent: a worker renders their lines itself,
-//! into a buffer of its own ([`Lines`]), and hands over many at a time. One thread adds all lines to the queue of each
+//! into a buffer of its own, and hands over many at a time. One thread adds all lines to the queue of each
 //! destination, and a thread of that destination writes them. Lines that find a queue full, and lines that cannot be written, are
 //! lost and counted. So no worker ever waits for a log, and no destination for another one.
 
@@ -16,17 +16,14 @@ use ballast_core::table;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-mod entry;
 mod line;
-mod lines;
+mod progress;
 mod request;
 mod sink;
 
-pub(crate) use entry::Entry;
-use line::Record;
-pub(crate) use line::{DATE, relay_letters, utc};
-pub(crate) use lines::{Lines, hand_over_in_time};
-pub(crate) use request::RequestRecord;
+pub(crate) use line::{Record, relay_letters};
+pub(crate) use progress::{Progress, WaitPhase};
+pub(crate) use request::{Dates, RequestRecord, render};
 use sink::Sinks;
 
 use crate::os::log;

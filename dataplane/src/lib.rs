@@ -26,6 +26,7 @@
 //! panic ends.
 
 mod access;
+mod connect;
 mod http;
 mod net;
 mod operator;

@@ -1,9 +1,9 @@
 //! Sockets, and what moves bytes between them: listening, readiness, TLS, the relay. It imports `os` only.
 
 pub(crate) mod listen;
+pub(crate) mod mux;
 pub(crate) mod poller;
 pub(crate) mod ports;
 pub(crate) mod relay;
-pub(crate) mod send_proxy;
 pub(crate) mod source_address;
 pub(crate) mod tls;

@@ -6,6 +6,7 @@ pub mod limits;
 pub mod log;
 pub mod sys;
 
+pub(crate) mod files;
 pub(crate) mod panics;
 pub(crate) mod reserve;
 pub(crate) mod socket_error;

@@ -3,5 +3,6 @@
 
 pub mod config;
 pub(crate) mod instance_lock;
+pub(crate) mod socket_file;
 pub(crate) mod start_error;
 pub(crate) mod succession;

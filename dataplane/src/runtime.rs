@@ -21,14 +21,15 @@ use crate::access::AccessLog;
 use crate::net::ports;
 use crate::operator::admin::auth::Auth;
 use crate::operator::admin::{self, CommandLine, Listeners, Viewers, Wanted};
-use crate::operator::console::{self, Level, SocketFile};
+use crate::operator::console;
 use crate::os::limits::{Budget, Room, cgroup_memory, cores};
 use crate::os::panics::{self, vital};
 use crate::os::reserve;
 use crate::os::threads::{self, Pace, lock};
 use crate::probe::Probe;
-use crate::process::config::Config;
+use crate::process::config::{Config, Level};
 use crate::process::instance_lock::{self, InstanceLock, InstanceLocks, LockName};
+use crate::process::socket_file::SocketFile;
 use crate::process::start_error::StartError;
 use crate::process::succession::Succession;
 use crate::table::apply::{Apply, ApplyConfig, End, Reread};
@@ -38,6 +39,7 @@ use crate::worker::override_request::OverrideRequest;
 use crate::worker::{FaultInjection, Order, Shared, Worker};
 
 pub mod demo;
+mod orders;
 
 /// A running data plane. If it is dropped, its connections are cut and the table's sockets are closed.
 #[derive(Debug)]
@@ -373,10 +375,10 @@ fn start_workers(
         threads::start_prepared(
             format!("worker-{id}"),
             Pace::Prompt,
-            move || Worker::new(id, shared, pipes, flow_room, rng),
+            move || Worker::new(id, shared, pipes, rng),
             move |runtime, worker| {
                 let _counted = counted.count_tasks(&runtime);
-                runtime.block_on(worker.run(inbox, stop));
+                runtime.block_on(orders::run(worker, flow_room, inbox, stop));
                 // Dropping the runtime drops the remaining connections, which resets them.
             },
         )

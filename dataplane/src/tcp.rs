@@ -17,28 +17,23 @@ use ballast_core::route::SniMatch;
 use ballast_core::service::Service;
 use ballast_core::table::Protocol;
 
+use crate::access::Progress;
+use crate::connect::{Caller, Upstream, dial};
 use crate::http;
 use crate::net::relay::{RelayTimeouts, relay, shorter};
 use crate::net::tls::HandshakeError;
-use crate::worker::{Stage, Worker, WorkerPlan};
+use crate::worker::{Accepted, Connection, HandedOver, Stage, Worker, WorkerPlan};
 
 mod accept;
 mod admission;
-mod connection;
-mod dial;
 mod handshake;
 mod preamble;
-mod queue;
+mod reject;
 #[cfg(test)]
 mod tests;
 
 pub(crate) use accept::accept_loop;
-use connection::{Accepted, RejectReason};
-pub(crate) use connection::{Connection, HandedOver};
-pub(crate) use dial::{
-    Caller, Link, Progress, Session, Unserved, Upstream, WaitPhase, dial, dial_link,
-};
-pub(crate) use preamble::ProxyInfo;
+use reject::RejectReason;
 
 /// Serves a connection that another worker accepted.
 pub(crate) fn serve_handed_over(worker: &Rc<Worker>, mut handed: HandedOver) {

@@ -6,7 +6,7 @@
 //!
 //! No error ends a loop: an error of receiving or sending concerns one datagram only.
 
-use std::cell::{Cell as StdCell, RefCell};
+use std::cell::{Cell as StdCell, OnceCell, RefCell};
 use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
@@ -39,14 +39,24 @@ mod proxy_header;
 use flow_socket::FlowSocket;
 use from_endpoint::{Drained, ReplyBatch};
 
-/// The flows of a worker.
+/// The flows of a worker, which has none before its first UDP socket.
 #[derive(Debug)]
-pub(crate) struct Udp {
+pub(crate) struct Flows {
+    worker: Rc<Worker>,
+    room: FlowRoom,
+    udp: OnceCell<Rc<Udp>>,
+}
+
+/// The flows of a worker, and the sockets that they come by.
+#[derive(Debug)]
+struct Udp {
     state: RefCell<State>,
     /// Watches the sockets of all flows.
     watch: AsyncFd<OwnedFd>,
     /// Notified when there is a deadline earlier than the one that [`watch`] sleeps for.
     sooner: Notify,
+    /// The most flows.
+    most: usize,
 }
 
 #[derive(Debug)]
@@ -88,96 +98,123 @@ struct UdpListener {
     drops: StdCell<u32>,
 }
 
-/// Receives from this socket until `closing` gives an order.
-pub(crate) fn listen(
-    worker: &Rc<Worker>,
-    key: Arc<SocketKey>,
-    socket: AsyncFd<Socket>,
-    closing: mpsc::Receiver<Closing>,
-) -> io::Result<()> {
-    let udp = match worker.udp.get() {
-        Some(udp) => Rc::clone(udp),
-        None => begin(worker)?,
-    };
-    let local = socket.get_ref().local_addr()?.as_socket();
-    let mut state = udp.state.borrow_mut();
-    state.last_id += 1;
-    let listener = Rc::new(UdpListener {
-        id: Listener(state.last_id),
-        local: local.unwrap_or(key.address),
-        key,
-        socket,
-        drops: StdCell::new(0),
-    });
-    state.listeners.insert(listener.id, Rc::clone(&listener));
-    let receive = receive(Rc::clone(worker), Rc::clone(&udp), listener, closing);
-    tokio::task::spawn_local(receive);
-    Ok(())
-}
+impl Flows {
+    pub(crate) fn new(worker: Rc<Worker>, room: FlowRoom) -> Self {
+        Self {
+            worker,
+            room,
+            udp: OnceCell::new(),
+        }
+    }
 
-/// Creates the flows of a worker, which has none before its first UDP socket.
-fn begin(worker: &Rc<Worker>) -> io::Result<Rc<Udp>> {
-    let seed = worker.rng.borrow_mut().next_u64();
-    let room = &worker.flow_room;
-    let flows = FlowTable::new(worker.id, room.most, seed).with_ports(room.ports.clone());
-    let udp = Rc::new(Udp::new(flows)?);
-    worker.udp.set(Rc::clone(&udp)).ok();
-    let watch = watch(Rc::clone(worker), Rc::clone(&udp));
-    tokio::task::spawn_local(vital("UDP answering", watch));
-    Ok(udp)
-}
-
-/// Ends the flows of these endpoints.
-pub(crate) fn cut(worker: &Worker, endpoints: &[Arc<EndpointState>]) {
-    let Some(udp) = worker.udp.get() else {
-        return;
-    };
-    let now = worker.shared.clock.now();
-    udp.state.borrow_mut().flows.cut(now, endpoints);
-    udp.settle(worker);
-}
-
-/// Ends the flow with this number in the list. Returns whether there is one.
-pub(crate) fn end(worker: &Worker, number: u64) -> bool {
-    let Some(udp) = worker.udp.get() else {
-        return false;
-    };
-    let now = worker.shared.clock.now();
-    let has_ended = udp.state.borrow_mut().flows.end_short(now, number);
-    udp.settle(worker);
-    has_ended
-}
-
-/// The first `most` flows of this worker.
-pub(crate) fn list(worker: &Worker, most: usize) -> Vec<SessionInfo> {
-    let Some(udp) = worker.udp.get() else {
-        return Vec::new();
-    };
-    let state = udp.state.borrow();
-    let sessions = state
-        .flows
-        .each()
-        .filter_map(|(flow, key, endpoint, began)| {
-            Some(SessionInfo {
-                number: flow.short(),
-                client: key.client,
-                key: SocketKey::clone(&state.listeners.get(&key.listener)?.key),
-                endpoint: Some(Arc::clone(endpoint)),
-                began,
-            })
+    /// Receives from this socket until `closing` gives an order.
+    pub(crate) fn listen(
+        &self,
+        key: Arc<SocketKey>,
+        socket: AsyncFd<Socket>,
+        closing: mpsc::Receiver<Closing>,
+    ) -> io::Result<()> {
+        let udp = match self.udp.get() {
+            Some(udp) => Rc::clone(udp),
+            None => self.begin()?,
+        };
+        let local = socket.get_ref().local_addr()?.as_socket();
+        let mut state = udp.state.borrow_mut();
+        state.last_id += 1;
+        let listener = Rc::new(UdpListener {
+            id: Listener(state.last_id),
+            local: local.unwrap_or(key.address),
+            key,
+            socket,
+            drops: StdCell::new(0),
         });
-    sessions.take(most).collect()
-}
+        state.listeners.insert(listener.id, Rc::clone(&listener));
+        let receive = receive(Rc::clone(&self.worker), Rc::clone(&udp), listener, closing);
+        tokio::task::spawn_local(receive);
+        Ok(())
+    }
 
-/// Begins no more flows. Existing flows go on until the process ends, which waits for the active ones as for connections.
-/// `done` is notified when they have been counted.
-pub(crate) fn finish(worker: &Rc<Worker>, done: oneshot::Sender<()>) {
-    if let Some(udp) = worker.udp.get() {
-        udp.state.borrow_mut().flows.refuse_new();
-        let counting = count_active(Rc::clone(worker), Rc::clone(udp), done);
-        tokio::task::spawn_local(vital("counting UDP flows", counting));
-    } else {
-        done.send(()).ok();
+    /// Called for the first UDP socket.
+    fn begin(&self) -> io::Result<Rc<Udp>> {
+        let worker = &self.worker;
+        let seed = worker.rng.borrow_mut().next_u64();
+        let room = &self.room;
+        let flows = FlowTable::new(worker.id, room.most, seed).with_ports(room.ports.clone());
+        let udp = Rc::new(Udp::new(flows, room.most)?);
+        self.udp.set(Rc::clone(&udp)).ok();
+        let watch = watch(Rc::clone(worker), Rc::clone(&udp));
+        tokio::task::spawn_local(vital("UDP answering", watch));
+        Ok(udp)
+    }
+
+    /// Ends the flows of these endpoints.
+    pub(crate) fn cut(&self, endpoints: &[Arc<EndpointState>]) {
+        let Some(udp) = self.udp.get() else {
+            return;
+        };
+        let now = self.worker.shared.clock.now();
+        udp.state.borrow_mut().flows.cut(now, endpoints);
+        udp.settle(&self.worker);
+    }
+
+    /// Ends the flow with this number in the list. Returns whether there is one.
+    pub(crate) fn end(&self, number: u64) -> bool {
+        let Some(udp) = self.udp.get() else {
+            return false;
+        };
+        let now = self.worker.shared.clock.now();
+        let has_ended = udp.state.borrow_mut().flows.end_short(now, number);
+        udp.settle(&self.worker);
+        has_ended
+    }
+
+    /// The first `most` flows of this worker.
+    pub(crate) fn list(&self, most: usize) -> Vec<SessionInfo> {
+        let Some(udp) = self.udp.get() else {
+            return Vec::new();
+        };
+        let state = udp.state.borrow();
+        let sessions = state
+            .flows
+            .each()
+            .filter_map(|(flow, key, endpoint, began)| {
+                Some(SessionInfo {
+                    number: flow.short(),
+                    client: key.client,
+                    key: SocketKey::clone(&state.listeners.get(&key.listener)?.key),
+                    endpoint: Some(Arc::clone(endpoint)),
+                    began,
+                })
+            });
+        sessions.take(most).collect()
+    }
+
+    /// Begins no more flows. Existing flows go on until the process ends, which waits for the active ones as for connections.
+    /// `done` is notified when they have been counted.
+    pub(crate) fn finish(&self, done: oneshot::Sender<()>) {
+        if let Some(udp) = self.udp.get() {
+            udp.state.borrow_mut().flows.refuse_new();
+            let counting = count_active(Rc::clone(&self.worker), Rc::clone(udp), done);
+            tokio::task::spawn_local(vital("counting UDP flows", counting));
+        } else {
+            done.send(()).ok();
+        }
+    }
+
+    /// Gives all flows the idle timeouts of the plan in force, some flows at a time.
+    pub(crate) fn follow_idle_times(&self) {
+        let Some(udp) = self.udp.get() else {
+            return;
+        };
+        let under_way = udp.state.borrow_mut().following.replace(0);
+        if under_way.is_none() {
+            let (worker, udp) = (Rc::clone(&self.worker), Rc::clone(udp));
+            tokio::task::spawn_local(vital("new idle times of UDP flows", async move {
+                while follow_some(&worker, &udp) {
+                    tokio::task::yield_now().await;
+                }
+            }));
+        }
     }
 }
 
@@ -208,22 +245,6 @@ fn count(worker: &Worker, before: usize, now: usize) {
     let (more, fewer) = (now.saturating_sub(before), before.saturating_sub(now));
     worker.load().fetch_add(more, Ordering::Relaxed);
     worker.load().fetch_sub(fewer, Ordering::Relaxed);
-}
-
-/// Gives all flows the idle timeouts of the plan in force, some flows at a time.
-pub(crate) fn follow_idle_times(worker: &Rc<Worker>) {
-    let Some(udp) = worker.udp.get() else {
-        return;
-    };
-    let under_way = udp.state.borrow_mut().following.replace(0);
-    if under_way.is_none() {
-        let (worker, udp) = (Rc::clone(worker), Rc::clone(udp));
-        tokio::task::spawn_local(vital("new idle times of UDP flows", async move {
-            while follow_some(&worker, &udp) {
-                tokio::task::yield_now().await;
-            }
-        }));
-    }
 }
 
 /// Updates some flows. Returns whether there are more.
@@ -317,7 +338,7 @@ async fn watch(worker: Rc<Worker>, udp: Rc<Udp>) {
 }
 
 impl Udp {
-    fn new(flows: FlowTable<FlowSocket>) -> io::Result<Self> {
+    fn new(flows: FlowTable<FlowSocket>, most: usize) -> io::Result<Self> {
         Ok(Self {
             state: RefCell::new(State {
                 flows,
@@ -332,6 +353,7 @@ impl Udp {
             }),
             watch: sys::watched(epoll::create(epoll::CreateFlags::CLOEXEC)?)?,
             sooner: Notify::new(),
+            most,
         })
     }
 

@@ -1,46 +1,49 @@
-//! What a worker owns, and how it takes orders.
+//! What a worker owns, what it shares with other threads, and the orders that it is given.
+//!
+//! This room imports `access`, `process`, `net` and `os`. `runtime` carries the orders out.
 //!
 //! A worker is a thread with a runtime of its own. It accepts from its own listening sockets. It may hand a new connection over
 //! to a worker that has fewer, before the first byte; afterwards the connection stays with its worker, and no wake-up crosses
 //! threads.
 
-use std::cell::{Cell, OnceCell, RefCell};
-use std::collections::HashMap;
+use std::cell::{Cell, RefCell};
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
 use ballast_core::counters::WorkerId;
-use ballast_core::plan::{SocketKey, Transport};
 use ballast_core::rng::Rng;
-use socket2::Socket;
-use tokio::sync::mpsc;
-use tokio_util::sync::CancellationToken;
 
-use crate::access;
-use crate::http::{Buffers, Pool};
 use crate::net::poller::Poller;
 use crate::net::relay::Tools;
 use crate::net::tls::Scratch;
-use crate::os::panics::vital;
-use crate::os::sys;
-use crate::tcp;
-use crate::udp::{self, FlowRoom, Udp};
 
+mod bad_request;
 pub mod live;
 pub(crate) mod override_request;
 pub mod status;
 
+pub(crate) mod buffers;
+mod connection;
 mod connections;
+mod entry;
+mod lines;
 mod order;
 mod plan;
+pub(crate) mod pool;
 mod shared;
 
+pub(crate) use bad_request::LastBadRequest;
+use buffers::Buffers;
+pub(crate) use connection::{Accepted, Connection, HandedOver, ProxyInfo, reset_on_close};
 pub(crate) use connections::{ConnectionList, SessionInfo};
+pub(crate) use entry::Entry;
+pub(crate) use lines::{Lines, hand_over_in_time};
 pub(crate) use order::{Closing, Order};
 use plan::CachedPlan;
 pub(crate) use plan::WorkerPlan;
+use pool::Pool;
 pub(crate) use shared::{FaultInjection, Stage};
 pub use shared::{Load, Shared, WorkerCounters, WorkerCounts};
 
@@ -63,25 +66,20 @@ pub(crate) struct Worker {
     /// How many HTTP clients above the limit of their frontend it is answering.
     pub(crate) refusing: Cell<usize>,
     /// The access lines of its HTTP requests.
-    pub lines: access::Lines,
+    pub lines: Lines,
     /// Its connections, for listing.
     pub connections: RefCell<ConnectionList>,
     /// The buffers of its TLS sessions.
     pub(crate) tls: Rc<Scratch>,
     plan: RefCell<CachedPlan>,
-    /// The limits of its UDP flows.
-    pub flow_room: FlowRoom,
-    /// Its UDP flows, once it has a UDP socket.
-    pub udp: OnceCell<Rc<Udp>>,
 }
 
 impl Worker {
-    /// Creates a worker with at most `pipes` pipes and `flow_room` for UDP flows.
+    /// Creates a worker with at most `pipes` pipes.
     pub(crate) fn new(
         id: usize,
         shared: Arc<Shared>,
         pipes: usize,
-        flow_room: FlowRoom,
         rng: Rng,
     ) -> io::Result<Rc<Self>> {
         let poller = Poller::new(shared.clock)?;
@@ -96,7 +94,7 @@ impl Worker {
                 Some(memory) => tools.reading(memory.buffers.read),
                 None => tools,
             },
-            lines: access::Lines::new(&shared),
+            lines: Lines::new(&shared),
             shared,
             rng: RefCell::new(rng),
             pool: Pool::default(),
@@ -106,92 +104,7 @@ impl Worker {
             connections: RefCell::default(),
             tls: Rc::default(),
             plan,
-            flow_room,
-            udp: OnceCell::new(),
         }))
-    }
-
-    /// Takes orders until every sender is gone, or until `stop` asks to cut what is left.
-    pub(crate) async fn run(
-        self: Rc<Self>,
-        mut inbox: mpsc::UnboundedReceiver<Order>,
-        stop: CancellationToken,
-    ) {
-        let poller = Rc::clone(&self.tools.poller);
-        tokio::task::spawn_local(vital("a worker's poller", poller.run()));
-        tokio::task::spawn_local(access::hand_over_in_time(Rc::clone(&self)));
-        let mut listening: HashMap<Arc<SocketKey>, mpsc::Sender<Closing>> = HashMap::new();
-        while let Some(Some(order)) = stop.run_until_cancelled(inbox.recv()).await {
-            match order {
-                Order::Listen { key, socket, done } => {
-                    let started = self.listen(Arc::clone(&key), socket);
-                    let started = started.map(|close| listening.insert(key, close));
-                    done.send(started.map(drop)).ok();
-                }
-                Order::Close { key, plan, done } => {
-                    // If there is no socket, dropping `done` reports it as closed.
-                    if let Some(close) = listening.remove(&key) {
-                        close.try_send(Closing { plan, done }).ok();
-                    }
-                }
-                Order::Serve(handed) => tcp::serve_handed_over(&self, handed),
-                Order::NewPlan => drop(self.plan()),
-                Order::Cut(endpoints) => {
-                    self.tools.poller.cut(&endpoints);
-                    self.pool.cut(&endpoints);
-                    udp::cut(&self, &endpoints);
-                }
-                Order::FollowIdleTimes => udp::follow_idle_times(&self),
-                Order::Finish { done } => {
-                    self.is_draining.set(true);
-                    self.tools.poller.wake_all();
-                    udp::finish(&self, done);
-                }
-                Order::List { most, done } => {
-                    let mut sessions = self.connections.borrow().list(most);
-                    sessions.extend(udp::list(&self, most - sessions.len()));
-                    done.send(sessions).ok();
-                }
-                Order::End {
-                    transport,
-                    number,
-                    done,
-                } => {
-                    let has_ended = match transport {
-                        Transport::Tcp => self.connections.borrow().end(number),
-                        Transport::Udp => udp::end(&self, number),
-                    };
-                    done.send(has_ended).ok();
-                }
-                Order::ForgetLongest(services, endpoints) => {
-                    services
-                        .iter()
-                        .for_each(|service| service.forget_longest(self.id));
-                    endpoints
-                        .iter()
-                        .for_each(|endpoint| endpoint.forget_longest(self.id));
-                }
-            }
-        }
-    }
-
-    /// Starts accepting or receiving.
-    fn listen(
-        self: &Rc<Self>,
-        key: Arc<SocketKey>,
-        socket: Socket,
-    ) -> io::Result<mpsc::Sender<Closing>> {
-        let socket = sys::watched(socket)?;
-        let (close, closing) = mpsc::channel(1);
-        match key.transport {
-            Transport::Tcp => {
-                let key = Rc::new(SocketKey::clone(&key));
-                let accept = tcp::accept_loop(Rc::clone(self), key, socket, closing);
-                tokio::task::spawn_local(accept);
-            }
-            Transport::Udp => udp::listen(self, key, socket, closing)?,
-        }
-        Ok(close)
     }
 
     /// The plan in force.

@@ -1,14 +1,15 @@
 //! Renders access lines: a record in, a text out.
 
-use std::fmt::{Display, Write};
+use std::fmt::Write;
 use std::net::SocketAddr;
 use std::time::{Duration, SystemTime};
 
 use ballast_core::table::{Access, Name};
-use jiff::Timestamp;
 
 use crate::net::relay::{Side, Why};
-use crate::tcp::Progress;
+use crate::os::clock::{DATE, utc};
+
+use super::Progress;
 
 /// The contents of the access line of one connection.
 #[derive(Clone, Debug)]
@@ -114,14 +115,6 @@ fn as_millis(time: Duration) -> i64 {
     i64::try_from(time.as_millis()).unwrap_or(i64::MAX)
 }
 
-/// This time in UTC, in one of the forms below.
-pub(crate) fn utc(time: SystemTime, form: &str) -> impl Display {
-    let time = Timestamp::try_from(time).unwrap_or(Timestamp::UNIX_EPOCH);
-    time.strftime(form)
-}
-
-/// haproxy's date: `21/Nov/2026:15:04:05.678`.
-pub(crate) const DATE: &str = "%d/%b/%Y:%H:%M:%S.%3f";
 /// RFC 3339: `2026-11-21T15:04:05.678Z`.
 pub(super) const RFC_3339: &str = "%Y-%m-%dT%H:%M:%S.%3fZ";
 /// The date of old syslog: `Nov 21 15:04:05`.

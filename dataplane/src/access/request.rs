@@ -7,8 +7,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use ballast_core::moment::whole_millis;
 use ballast_core::table::Access;
 
-use super::line::{DATE, RFC_3339, utc};
-use crate::os::clock::Micros;
+use super::line::RFC_3339;
+use crate::os::clock::{DATE, Micros, utc};
 
 /// The contents of the access line of one request.
 #[derive(Clone, Copy, Debug)]
@@ -50,7 +50,7 @@ pub(crate) struct RequestRecord<'a> {
 }
 
 /// Appends the line to `line`, without a line feed. `date` is that of the request in the same form.
-pub(super) fn render(record: &RequestRecord<'_>, form: Access, date: &str, line: &mut String) {
+pub(crate) fn render(record: &RequestRecord<'_>, form: Access, date: &str, line: &mut String) {
     match form {
         Access::Off => {}
         Access::Haproxy => httplog(record, date, line),
@@ -246,7 +246,7 @@ impl Out<'_> {
 
 /// Writes dates. Most lines of a batch are of the same second.
 #[derive(Debug, Default)]
-pub(super) struct Dates {
+pub(crate) struct Dates {
     second: u64,
     form: Access,
     text: String,
@@ -254,7 +254,7 @@ pub(super) struct Dates {
 
 impl Dates {
     /// The date of `time` in the form of such lines.
-    pub(super) fn at(&mut self, time: SystemTime, form: Access) -> &str {
+    pub(crate) fn at(&mut self, time: SystemTime, form: Access) -> &str {
         let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
         if self.text.is_empty() || self.second != since.as_secs() || self.form != form {
             (self.second, self.form) = (since.as_secs(), form);

@@ -10,7 +10,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 use ballast_core::table::LogTarget;
 
-use super::line::{SYSLOG_DATE, utc};
+use super::line::SYSLOG_DATE;
+use crate::os::clock::utc;
 use crate::os::log::{self, Delivery, LineQueue, start, to_udp, to_unix};
 
 /// All destinations of one table, and the rendered lines for them.

@@ -11,14 +11,14 @@ use ballast_core::plan::{FrontendCounters, FrontendState};
 use ballast_core::service::{Endpoint, Service};
 
 use super::answers::Reason;
-use super::buffers::WriteBuffer;
 use super::exchange::Failure;
 use super::peer::Peer;
-use crate::access::RequestRecord;
+use crate::access::{Progress, RequestRecord, WaitPhase};
+use crate::connect::{Session, Unserved, Upstream};
 use crate::net::relay::Side;
 use crate::os::clock::Micros;
-use crate::tcp::{Progress, Session, Unserved, Upstream, WaitPhase};
 use crate::worker::Worker;
+use crate::worker::buffers::WriteBuffer;
 
 /// The account of the request that a client's connection serves, if it serves one.
 #[derive(Debug, Default)]

@@ -12,12 +12,12 @@ use ballast_core::route::{self, Redirect, Route};
 use ballast_core::table::{HeaderEdits, OrMap};
 
 use super::account::Account;
-use super::buffers::WriteBuffer;
 use super::exchange::{Ended, Failure};
 use super::peer::{Peer, scheme};
 use super::request::Facts;
-use crate::tcp::Unserved;
+use crate::connect::Unserved;
 use crate::worker::Worker;
+use crate::worker::buffers::WriteBuffer;
 
 /// An answer that is ready to be sent.
 pub(super) struct Answer {

@@ -18,19 +18,18 @@ use ballast_core::service::Service;
 use ballast_core::table::HttpVersion;
 
 use super::account::Account;
-use super::buffers::ReadBuffer;
 use super::idle_policy::IdlePolicy;
 use super::idle_timer::IdleTimer;
-use super::links::{Multiplexed, Use};
 use super::peer::Peer;
-use super::pool::Pool;
 use super::request::Prepared;
-use super::side::{Broken, ENDPOINT_WINDOW, H1, H2, Side};
+use super::side::{Broken, H1, H2, Side};
+use crate::connect::{Caller, Link, Session, Unserved, Upstream, dial_link};
 use crate::net::poller::Timer;
 use crate::net::relay::Side as Fault;
 use crate::net::tls::MaybeTls;
-use crate::tcp::{Caller, Link, Session, Unserved, Upstream, dial_link};
 use crate::worker::WorkerPlan;
+use crate::worker::buffers::ReadBuffer;
+use crate::worker::pool::{ENDPOINT_WINDOW, Multiplexed, Pool, Use};
 
 mod relay;
 mod rewriting;
@@ -98,6 +97,27 @@ impl From<Failure> for Failed {
 }
 
 impl Failed {
+    /// Why a request has failed, in view of what has become of the connection that it shares.
+    fn in_view_of(self, link: &Use) -> Self {
+        if link.is_cut() {
+            return Failure::Cut.into();
+        }
+        if link.is_silent() && self.failure.fault() == Some(Fault::Server) {
+            // It may have served the request all the same.
+            return Failure::ServerTimedOut.into();
+        }
+        let is_doubtful = match self.failure {
+            Failure::ServerTimedOut => true,
+            // The request alone may have been slow, unless the endpoint has said nothing at all.
+            Failure::Expired => !link.has_heard(),
+            _ => false,
+        };
+        if is_doubtful {
+            link.doubt();
+        }
+        self
+    }
+
     fn by_client(broken: Broken) -> Self {
         Self {
             reset: match broken {
@@ -274,7 +294,7 @@ impl Exchange<'_, '_> {
             Ok(head) => head,
             Err(failed) => {
                 let failed = match &shared {
-                    Some(link) => link.why_failed(failed),
+                    Some(link) => failed.in_view_of(link),
                     None => failed,
                 };
                 // Not a second time: the request may be what makes endpoints close.

@@ -18,7 +18,6 @@ use ballast_core::table::{HttpVersion, SendProxy};
 
 use super::account::{Account, request_line};
 use super::answers::{Answer, Reason, SEND_TIMEOUT};
-use super::buffers::ReadBuffer;
 use super::exchange::{BodyExtent, Ended, Exchange};
 use super::h2;
 use super::idle_policy::IdlePolicy;
@@ -30,8 +29,8 @@ use super::side::{H1, Side};
 use crate::net::poller::Timer;
 use crate::net::relay::Extent;
 use crate::os::clock::Micros;
-use crate::tcp::Connection;
-use crate::worker::WorkerPlan;
+use crate::worker::buffers::ReadBuffer;
+use crate::worker::{Connection, WorkerPlan};
 
 /// A client's connection between and during its requests.
 struct Client {

@@ -14,12 +14,11 @@ use ballast_core::moment::Moment;
 use ballast_core::plan::HttpOptions;
 
 use super::linger::linger;
-use super::mux::{End, Mux, Stream};
 use super::peer::Peer;
+use crate::net::mux::{End, Mux, Stream};
 use crate::net::poller::Timer;
 use crate::os::log::LogLimiter;
-use crate::tcp::Connection;
-use crate::worker::Worker;
+use crate::worker::{Connection, Worker};
 
 mod request;
 

@@ -3,9 +3,9 @@
 use ballast_core::service::Service;
 use ballast_core::table::{Reuse, SendProxy};
 
-use super::by_owner::Owner;
 use super::peer::Peer;
 use super::request::Facts;
+use crate::worker::pool::Owner;
 
 /// Which idle connections may serve a request.
 #[derive(Clone, Copy)]

@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use tokio::io::AsyncWrite;
 
-use super::buffers::ReadBuffer;
 use crate::net::poller::Timer;
 use crate::net::relay::yield_to_others;
 use crate::net::tls::MaybeTls;
 use crate::worker::Worker;
+use crate::worker::buffers::ReadBuffer;
 
 /// Tells the client that nothing more comes, and reads what it still sends, for a while. If the connection were closed with unread
 /// bytes, the kernel would reset it, and the client might lose the response.

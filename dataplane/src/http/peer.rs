@@ -17,10 +17,9 @@ use ballast_core::route::SecureConnection;
 use ballast_core::service::Service;
 
 use super::side::Share;
-use crate::net::send_proxy;
+use crate::connect::send_proxy;
 use crate::net::tls::{MaybeTls, Session};
-use crate::tcp::{Connection, ProxyInfo};
-use crate::worker::Worker;
+use crate::worker::{Connection, ProxyInfo, Worker};
 
 /// The client of a connection.
 #[derive(Debug)]

@@ -16,10 +16,10 @@ use ballast_core::service::Service;
 use ballast_core::table::{HttpVersion, MaxAge, Protocol};
 
 use super::answers::{Answer, Own, Reason};
-use super::buffers::WriteBuffer;
 use super::exchange::BodyExtent;
 use super::idle_timer::Timeouts;
 use super::peer::Peer;
+use crate::worker::buffers::WriteBuffer;
 
 /// A request as its client sent it.
 #[derive(Clone, Copy)]

@@ -11,7 +11,7 @@ mod h1;
 mod h2;
 
 pub(super) use h1::H1;
-pub(super) use h2::{ENDPOINT_WINDOW, H2, Share};
+pub(super) use h2::{H2, Share};
 
 /// A piece of a body.
 #[derive(Debug)]

@@ -30,7 +30,7 @@ use rustls::crypto::CryptoProvider;
 use rustls::crypto::aws_lc_rs::{self, kx_group};
 use tokio::time::Instant;
 
-use crate::table::intake::NamedFiles;
+use crate::os::files::NamedFiles;
 
 mod certificates;
 mod client;

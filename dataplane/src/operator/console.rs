@@ -13,6 +13,7 @@ use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::time::{sleep, timeout};
 
+use crate::process::config::Level;
 use crate::stats::Chunks;
 use crate::worker::Shared;
 
@@ -27,15 +28,11 @@ mod line;
 mod places;
 mod servers;
 mod sessions;
-mod socket_file;
 
 use command::{Command, Prompt};
 pub(crate) use help::json_form;
-pub use level::Level;
 use places::{Place, Places};
 pub(crate) use sessions::age;
-pub use socket_file::Access;
-pub(crate) use socket_file::SocketFile;
 
 /// Answers at the runtime socket for as long as the process lives.
 pub(crate) async fn serve(listener: StdUnixListener, level: Level, shared: Arc<Shared>) {

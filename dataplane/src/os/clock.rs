@@ -1,8 +1,10 @@
 //! The clock of the process: converts the kernel's monotonic time into [`Moment`]s and back.
 
+use std::fmt::Display;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ballast_core::moment::Moment;
+use jiff::Timestamp;
 use rustix::time::{ClockId, Timespec, clock_getres, clock_gettime};
 use tokio::time::Instant;
 
@@ -99,6 +101,15 @@ fn micros(time: Timespec) -> u64 {
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
     seconds * 1_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0) / 1_000
 }
+
+/// This time in UTC, in this form: [`DATE`], or another one of `strftime`.
+pub(crate) fn utc(time: SystemTime, form: &str) -> impl Display {
+    let time = Timestamp::try_from(time).unwrap_or(Timestamp::UNIX_EPOCH);
+    time.strftime(form)
+}
+
+/// haproxy's date: `21/Nov/2026:15:04:05.678`.
+pub(crate) const DATE: &str = "%d/%b/%Y:%H:%M:%S.%3f";
 
 #[cfg(test)]
 mod tests {

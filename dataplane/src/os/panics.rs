@@ -120,7 +120,10 @@ pub(crate) mod tests {
     fn a_panic_ends_its_task_alone_or_the_process_if_that_cannot_do_without_it() {
         for what in ["task", "thread"] {
             let ended = Command::new(std::env::current_exe().unwrap())
-                .args(["--exact", "panics::tests::a_process_that_loses_something"])
+                .args([
+                    "--exact",
+                    "os::panics::tests::a_process_that_loses_something",
+                ])
                 .args(["--nocapture"])
                 .env(LOSES, what)
                 .output()

@@ -19,8 +19,8 @@ use tokio::time::{Instant, timeout_at};
 
 use super::tls::{TlsConfigs, TlsFailure, TlsRead};
 use crate::net::source_address;
+use crate::os::files::NamedFiles;
 use crate::os::socket_error;
-use crate::table::intake::NamedFiles;
 
 /// The resources that all checks share.
 #[derive(Debug)]

@@ -18,7 +18,7 @@ use rustls::{ClientConfig, ClientConnection};
 use tokio::net::TcpStream;
 
 use crate::net::tls::{self, AcceptAnyCertificate, reason};
-use crate::table::intake::NamedFiles;
+use crate::os::files::NamedFiles;
 
 /// The TLS client configurations.
 #[derive(Debug)]

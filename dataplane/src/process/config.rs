@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-pub use crate::operator::console::{Access, Level};
+pub use super::socket_file::Access;
 
 /// Settings of [`crate::start`].
 #[derive(Clone, Debug)]
@@ -73,3 +73,15 @@ pub enum Admin {
 pub const MAX_CHECKS: u32 = 2000;
 /// The default of `drain_timeout`.
 pub const DRAIN_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The rights of a runtime socket's clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
+pub enum Level {
+    /// May see everything but single clients (show sess, show errors), and change nothing
+    User,
+    /// May see everything, clear maxima and the affinity of clients, and change nothing else
+    Operator,
+    /// Does everything
+    #[value(skip)]
+    Admin,
+}

@@ -20,8 +20,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use crate::net::listen;
-use crate::net::tls;
+use crate::net::{listen, tls};
 use crate::operator::admin::{CommandLine, Wanted};
 use crate::os::clock::unix_seconds;
 use crate::os::panics;

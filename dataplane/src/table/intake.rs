@@ -15,14 +15,13 @@ use ballast_core::table::Format;
 use sha2::{Digest, Sha256};
 use tokio::time::sleep;
 
+use crate::os::files::{self, NamedFiles};
 use crate::os::reserve;
 
 mod check;
-mod named;
 mod watch;
 
 pub use check::{Checked, FirstTable, Verdict, check};
-pub(crate) use named::NamedFiles;
 use watch::{Origin, Watch};
 
 /// The text of a table.
@@ -233,7 +232,7 @@ fn read_once(path: &Path) -> Result<(Vec<u8>, Format), String> {
 /// an error here.
 fn is_file(path: &Path) -> Result<(), String> {
     let kind = fs::metadata(path).ok().map(|entry| entry.file_type());
-    match kind.and_then(named::other_kind) {
+    match kind.and_then(files::other_kind) {
         None => Ok(()),
         Some(what) => Err(format!(
             "{}: is {what}, not a file; name a table, or the folder of one",
@@ -289,7 +288,7 @@ fn cannot_be_read(path: &Path, error: &io::Error) -> String {
             format!(
                 "{}: cannot be read: {error}; {}",
                 path.display(),
-                named::allow()
+                files::allow()
             )
         }
         _ => format!("{}: cannot be read: {error}", path.display()),

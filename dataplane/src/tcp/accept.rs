@@ -23,14 +23,13 @@ use tokio::sync::mpsc::error::SendError;
 use tokio::time::sleep;
 
 use super::admission::{Reservation, room_at};
-use super::connection::{Accepted, HandedOver, reset_on_close};
 use crate::http::Refusing;
 use crate::net::poller::Stream;
 use crate::os::log::LogLimiter;
 use crate::os::panics::{At, Vital};
 use crate::os::socket_error;
 use crate::worker::live::Serving;
-use crate::worker::{Closing, Order, Worker, WorkerPlan};
+use crate::worker::{Accepted, Closing, HandedOver, Order, Worker, WorkerPlan, reset_on_close};
 
 /// Accepts connections until the order to close.
 pub(crate) async fn accept_loop(

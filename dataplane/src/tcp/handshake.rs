@@ -6,9 +6,10 @@ use ballast_core::handshake::HandshakeResult;
 use ballast_core::hello::ClientHello;
 use ballast_core::plan::Frontend;
 
-use super::connection::{Connection, RejectReason};
 use super::preamble::HeaderError;
+use super::reject::RejectReason;
 use crate::net::tls::{HandshakeError, HelloError, ServerTls, Session, read_hello};
+use crate::worker::Connection;
 
 impl Connection {
     /// Reads the client's ClientHello. `bytes` were received already; afterwards they are all that was received.

@@ -8,8 +8,8 @@ use ballast_core::plan::{AcceptProxy, Frontend, FrontendCounters};
 use ballast_core::preamble::{Reason, Step, Transport, Versions, step};
 use tokio::time::timeout;
 
-use crate::access::Entry;
 use crate::net::poller::Stream;
+use crate::worker::{Entry, ProxyInfo};
 
 /// The content of a header, and the bytes that followed it.
 #[derive(Debug, Default)]
@@ -19,26 +19,6 @@ pub(super) struct Header {
     pub(super) proxy_info: Option<Box<ProxyInfo>>,
     /// The first bytes of the client itself.
     pub(super) rest: Vec<u8>,
-}
-
-/// What a PROXY header says in addition to the client's address, and what the client's ClientHello says here.
-#[derive(Debug, Default)]
-pub(crate) struct ProxyInfo {
-    /// What the client connected to.
-    pub(crate) destination: Option<SocketAddr>,
-    /// The host name that the client asked for.
-    pub(crate) authority: Option<Box<str>>,
-    /// Whether the client asked for it here, by the server name of its TLS, and not at another proxy.
-    pub(crate) is_asked_here: bool,
-    /// The connection's id at another proxy.
-    pub(crate) unique_id: Option<Box<[u8]>>,
-}
-
-impl ProxyInfo {
-    /// The server name that the client asked for here, in lower case and without a dot at the end.
-    pub(crate) fn server_name(&self) -> Option<&str> {
-        self.authority.as_deref().filter(|_| self.is_asked_here)
-    }
 }
 
 /// Why there is no valid header.

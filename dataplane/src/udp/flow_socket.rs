@@ -11,7 +11,7 @@ use ballast_core::table::SendProxyUdp;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use socket2::{Domain, Socket, Type};
 
-use crate::net::send_proxy;
+use crate::connect::send_proxy;
 use crate::os::sys::datagrams::{self, Outgoing};
 use crate::worker::Worker;
 

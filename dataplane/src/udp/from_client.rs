@@ -57,7 +57,7 @@ pub(super) fn pass_on(worker: &Worker, udp: &Udp, listener: &UdpListener) -> usi
         now: worker.shared.clock.now(),
     };
     let most = worker.shared.most_flows.load(Ordering::Relaxed);
-    batch.flows.allow(most.min(worker.flow_room.most));
+    batch.flows.allow(most.min(udp.most));
     let mut slot = 0;
     while slot < received {
         let Some(first) = inbox.datagram(slot) else {

@@ -74,7 +74,7 @@ impl ConnectionList {
     }
 
     /// Ends the connection that is listed with this number: its task is dropped, which resets it. Returns whether there is one.
-    pub(super) fn end(&self, number: u64) -> bool {
+    pub(crate) fn end(&self, number: u64) -> bool {
         let slot = usize::try_from(number & u64::from(u32::MAX)).unwrap_or(usize::MAX);
         let connection = self.slots.get(slot).and_then(Option::as_ref);
         let found = connection.filter(|connection| connection.number(slot) == number);
@@ -112,7 +112,7 @@ impl ConnectionList {
     }
 
     /// The first `most` connections.
-    pub(super) fn list(&self, most: usize) -> Vec<SessionInfo> {
+    pub(crate) fn list(&self, most: usize) -> Vec<SessionInfo> {
         let slots = self.slots.iter().enumerate().take(MAX_SCANNED);
         let sessions = slots.filter_map(|(slot, connection)| {
             let connection = connection.as_ref()?;

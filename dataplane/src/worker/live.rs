@@ -8,7 +8,7 @@ use arc_swap::cache::Cache;
 use ballast_core::plan::Plan;
 
 use crate::net::tls;
-use crate::table::intake::NamedFiles;
+use crate::os::files::NamedFiles;
 
 /// The plan in force, and what belongs to it.
 #[derive(Debug, Default)]

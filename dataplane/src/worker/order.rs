@@ -8,8 +8,7 @@ use ballast_core::service::ServiceState;
 use socket2::Socket;
 use tokio::sync::oneshot;
 
-use super::SessionInfo;
-use crate::tcp::HandedOver;
+use super::{HandedOver, SessionInfo};
 use crate::worker::live::Serving;
 
 /// An order to a worker.

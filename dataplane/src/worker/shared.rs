@@ -19,9 +19,8 @@ use ballast_core::table::HttpVersion;
 use tokio::runtime::{LocalRuntime, RuntimeMetrics};
 use tokio::sync::{Notify, mpsc, oneshot};
 
-use super::Order;
+use super::{LastBadRequest, Order};
 use crate::access::AccessLog;
-use crate::http::LastBadRequest;
 use crate::net::relay::PipeCounts;
 use crate::os::clock::Clock;
 use crate::os::limits::{Descriptors, Room};

@@ -4,7 +4,7 @@ use super::*;
 
 impl RequestRecord<'static> {
     /// A record of a request that was served.
-    pub(in crate::access) fn example() -> Self {
+    pub(crate) fn example() -> Self {
         record()
     }
 }

@@ -8,12 +8,12 @@ use ballast_core::service::Service;
 use super::relay::Relay;
 use super::{Ended, Failed, Failure, count};
 use crate::access::relay_letters;
+use crate::connect::Session;
 use crate::http::account::Account;
 use crate::http::peer::Peer;
 use crate::http::side::{H1, Side};
 use crate::net::relay::{RelayTimeouts, Why, relay};
 use crate::net::tls::MaybeTls;
-use crate::tcp::Session;
 
 impl Relay<'_, '_> {
     /// Sends the client the response that switches, and the bytes that came with it.

@@ -7,9 +7,9 @@ use ballast_core::http::Framing;
 use ballast_core::http1::{Body, Limits, Piece, parse_trailers, write_data, write_end};
 
 use super::{Broken, Frame};
-use crate::http::buffers::{ReadBuffer, WriteBuffer};
 use crate::net::relay::RelaySide;
 use crate::net::tls::MaybeTls;
+use crate::worker::buffers::{ReadBuffer, WriteBuffer};
 
 /// A connection of HTTP/1, and the one message in each direction.
 pub(in crate::http) struct H1<'a> {

@@ -9,7 +9,7 @@ use ballast_core::forward::Sink;
 use ballast_core::http2::Head;
 
 use super::{Broken, Frame};
-use crate::http::mux::{Arrived, Stream};
+use crate::net::mux::{Arrived, Stream};
 
 /// One stream of HTTP/2.
 pub(in crate::http) struct H2 {
@@ -185,8 +185,6 @@ impl H2 {
     }
 }
 
-/// The window of a response's stream at an endpoint that speaks HTTP/2, before the client has taken anything of it.
-pub(in crate::http) const ENDPOINT_WINDOW: usize = 16 * 1024;
 /// The window of a request's body, if the client's share has room for it.
 const FIRST_WINDOW: usize = 64 * 1024;
 /// The largest window of a stream.

@@ -10,7 +10,7 @@ use rustls::sign::CertifiedKey;
 use sha2::{Digest, Sha256};
 
 use super::{pem, x509};
-use crate::table::intake::NamedFiles;
+use crate::os::files::NamedFiles;
 
 /// The files of one certificate.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -19,7 +19,7 @@ use super::certificates::{Certificate, CertificateFiles, Certificates};
 use super::failures::{Failures, TlsFailure};
 use super::pem;
 use super::trust::{Trusted, verifier};
-use crate::table::intake::NamedFiles;
+use crate::os::files::NamedFiles;
 
 /// TLS to the endpoints of one service.
 #[derive(Debug)]

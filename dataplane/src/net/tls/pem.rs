@@ -8,7 +8,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use super::trust::Trusted;
-use crate::table::intake::NamedFiles;
+use crate::os::files::NamedFiles;
 
 /// The bytes of a file that the table names.
 pub(super) fn read<'a>(files: &'a NamedFiles, name: &Path) -> Result<&'a [u8], String> {

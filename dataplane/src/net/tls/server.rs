@@ -17,7 +17,7 @@ use super::certificates::{Certificate, CertificateFiles, Certificates};
 use super::served::{ServedCertificate, names_of};
 use super::tickets::{Policy, TicketKeys};
 use super::{Part, Problem, pem};
-use crate::table::intake::NamedFiles;
+use crate::os::files::NamedFiles;
 
 /// TLS of one frontend.
 #[derive(Debug)]

@@ -18,7 +18,7 @@ use rustls::server::ProducesTickets;
 use tokio::time::Instant;
 
 use super::pem;
-use crate::table::intake::NamedFiles;
+use crate::os::files::NamedFiles;
 
 /// The rules for client certificates: a digest of the settings of `client-auth`.
 pub(super) type Policy = [u8; 32];

@@ -11,10 +11,10 @@ use ballast_core::table::State;
 
 use super::command::{Change, Command, Form, Only, Server, Show, Stat, Weight};
 use super::help::help;
-use super::level::Level;
 use super::{By, affinity, certificates, info, servers, sessions};
-use crate::access::{DATE, utc};
 use crate::operator::target::{self, Target};
+use crate::os::clock::{DATE, utc};
+use crate::process::config::Level;
 use crate::stats::{self, Chunks, EndpointStats, Proxy, Selection, ServiceStats, Snapshot};
 use crate::worker::Shared;
 

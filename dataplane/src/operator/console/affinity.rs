@@ -9,7 +9,7 @@ use ballast_core::plan::Plan;
 use ballast_core::service::Service;
 use ballast_core::table;
 
-use super::level::Level;
+use crate::process::config::Level;
 use crate::stats::Snapshot;
 
 /// `show table [<service> [key <address>]]`, in haproxy's form.

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::time::{Duration, UNIX_EPOCH};
 
-use crate::access::utc;
+use crate::os::clock::utc;
 use crate::stats::{ServedCertificate, Snapshot};
 
 /// All files, or what is in the one that is named so in the table.

@@ -1,18 +1,7 @@
 //! What may be asked at a runtime socket: as with haproxy's `level`.
 
 use super::command::{Command, Show};
-
-/// The rights of a runtime socket's clients.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
-pub enum Level {
-    /// May see everything but single clients (show sess, show errors), and change nothing
-    User,
-    /// May see everything, clear maxima and the affinity of clients, and change nothing else
-    Operator,
-    /// Does everything
-    #[value(skip)]
-    Admin,
-}
+use crate::process::config::Level;
 
 impl Level {
     /// Whether the command may be given at this level.

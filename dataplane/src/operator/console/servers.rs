@@ -8,9 +8,9 @@ use ballast_core::overrides::Overrides;
 use ballast_core::plan::Plan;
 use ballast_core::table::State;
 
-use crate::access::{DATE, utc};
 use crate::net::tls::TlsFailure;
 use crate::operator::target::Target;
+use crate::os::clock::{DATE, utc};
 use crate::stats::{EndpointStats, ServiceStats, Snapshot, StatusKind};
 
 /// The services that are meant.

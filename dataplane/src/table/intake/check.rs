@@ -14,11 +14,11 @@ use ballast_core::table::{
 };
 use tokio::time::Instant;
 
-use super::{NamedFiles, folder_of, is_file, named, read_once};
-use crate::net::listen;
-use crate::net::tls;
+use super::{folder_of, is_file, read_once};
 use crate::net::tls::ServedCertificate;
+use crate::net::{listen, tls};
 use crate::os::clock::unix_seconds;
+use crate::os::files::{self, NamedFiles};
 use crate::process::config::Admin;
 use crate::process::start_error::StartError;
 
@@ -237,7 +237,7 @@ fn admin_problems(table: &RoutingTable, admin: &Admin) -> Vec<Problem> {
 /// A problem for each of these files, as named at a place of the table, that cannot be used.
 fn faults(folder: &Path, files: Vec<(String, PathBuf)>) -> Vec<Problem> {
     let problem = |(at, file): (String, PathBuf)| {
-        let fault = named::check(&folder.join(&file)).err()?;
+        let fault = files::check(&folder.join(&file)).err()?;
         Some(fault.problem(at, &file))
     };
     files.into_iter().filter_map(problem).collect()

@@ -60,7 +60,7 @@ impl From<io::Error> for Fault {
 }
 
 /// The remedy where this process may not read a file.
-pub(super) fn allow() -> String {
+pub(crate) fn allow() -> String {
     format!(
         "let user {} of this process read the file and enter its folders, by chmod, chgrp or setfacl",
         rustix::process::geteuid().as_raw()
@@ -68,7 +68,7 @@ pub(super) fn allow() -> String {
 }
 
 /// Checks that the file can be used.
-pub(super) fn check(path: &Path) -> Result<(), Fault> {
+pub(crate) fn check(path: &Path) -> Result<(), Fault> {
     open(path).map(drop)
 }
 
@@ -78,7 +78,7 @@ pub(crate) struct NamedFiles(BTreeMap<PathBuf, Result<Box<[u8]>, Fault>>);
 
 impl NamedFiles {
     /// Reads the files that have not been read yet. Relative names refer to `folder`.
-    pub(super) fn read(&mut self, folder: &Path, names: &[PathBuf]) {
+    pub(crate) fn read(&mut self, folder: &Path, names: &[PathBuf]) {
         for name in names {
             if !self.0.contains_key(name) {
                 let bytes = read(&folder.join(name)).map(Vec::into_boxed_slice);
@@ -88,7 +88,7 @@ impl NamedFiles {
     }
 
     /// Removes files with other names.
-    pub(super) fn retain(&mut self, names: &[PathBuf]) {
+    pub(crate) fn retain(&mut self, names: &[PathBuf]) {
         let names: BTreeSet<&PathBuf> = names.iter().collect();
         self.0.retain(|name, _| names.contains(name));
     }
@@ -138,7 +138,7 @@ fn open(path: &Path) -> Result<Opened, Fault> {
 }
 
 /// The kind of the file, if it is not a regular file.
-pub(super) fn other_kind(kind: FileType) -> Option<&'static str> {
+pub(crate) fn other_kind(kind: FileType) -> Option<&'static str> {
     if kind.is_file() {
         None
     } else if kind.is_dir() {

@@ -21,12 +21,13 @@ use ballast_core::service::{Failure, Service};
 use ballast_core::table::SendProxy;
 use socket2::Type;
 
-use crate::http::{Multiplexed, Owner, Pool, Use};
+use crate::access::{Progress, WaitPhase};
 use crate::net::poller::{Stream, Timer};
 use crate::net::source_address;
 use crate::net::tls::MaybeTls;
 use crate::os::log::LogLimiter;
 use crate::os::socket_error;
+use crate::worker::pool::{Multiplexed, Owner, Pool, Use};
 use crate::worker::{Stage, Worker, WorkerPlan};
 
 mod outcome;
@@ -35,7 +36,7 @@ mod secure;
 mod shared;
 mod trial;
 
-pub(crate) use outcome::{Link, Progress, Session, Unserved, Upstream, WaitPhase};
+pub(crate) use outcome::{Link, Session, Unserved, Upstream};
 
 /// The requester of an endpoint. It need not be a connection: an HTTP/2 request has none of its own.
 pub(crate) struct Caller<'a> {

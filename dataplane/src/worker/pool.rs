@@ -12,10 +12,17 @@ use ballast_core::table;
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
-use super::by_owner::{ByOwner, Owner};
-use super::links::Links;
 use crate::net::tls::MaybeTls;
 use crate::worker::Worker;
+
+mod by_owner;
+mod links;
+
+use by_owner::ByOwner;
+pub(crate) use by_owner::Owner;
+pub(crate) use links::{
+    Announced, Connecting, ENDPOINT_WINDOW, Found, Links, Multiplexed, Outcome, Use,
+};
 
 /// The idle connections of one worker.
 #[derive(Debug, Default)]
@@ -157,7 +164,7 @@ impl Pool {
     }
 
     /// Closes the connections that a client connection owned.
-    pub(super) fn forget(&self, owner: Owner) {
+    pub(crate) fn forget(&self, owner: Owner) {
         self.close(|idle| idle.remove_owned(owner));
         self.links.forget(owner);
     }
@@ -175,7 +182,7 @@ impl Pool {
     }
 
     /// Spawns the worker's sweep, unless it runs already. Called after a connection was added.
-    pub(super) fn begin_sweeping(worker: &Rc<Worker>) {
+    pub(crate) fn begin_sweeping(worker: &Rc<Worker>) {
         if !worker.pool.is_swept.replace(true) {
             tokio::task::spawn_local(sweep(Rc::clone(worker)));
         }
@@ -193,7 +200,7 @@ impl Idle {
 }
 
 /// Whether a connection that was made for `before` may serve requests for `now`.
-pub(super) fn is_same_service(before: &Arc<table::Service>, now: &Arc<table::Service>) -> bool {
+pub(crate) fn is_same_service(before: &Arc<table::Service>, now: &Arc<table::Service>) -> bool {
     Arc::ptr_eq(before, now) || before.tls == now.tls && before.source == now.source
 }
 
@@ -218,7 +225,7 @@ async fn sweep(worker: Rc<Worker>) {
 
 /// Shorter than 5 s, after which Node.js and Apache close a connection by default: the fewer requests meet a connection that is
 /// just being closed, the better.
-pub(super) const IDLE: Duration = Duration::from_secs(4);
+pub(crate) const IDLE: Duration = Duration::from_secs(4);
 const SWEEP: Duration = Duration::from_secs(1);
 /// So many are kept even if there are fewer clients.
 const ALWAYS_KEPT: usize = 32;

@@ -18,7 +18,7 @@ pub(crate) struct Buffers {
 
 impl Buffers {
     /// An empty buffer to write to, which returns here when it is dropped.
-    pub(super) fn for_writing(self: &Rc<Self>) -> WriteBuffer {
+    pub(crate) fn for_writing(self: &Rc<Self>) -> WriteBuffer {
         WriteBuffer {
             bytes: self.writes.borrow_mut().pop().unwrap_or_default(),
             pool: Rc::clone(self),
@@ -28,7 +28,7 @@ impl Buffers {
 
 /// A buffer that a head is written to.
 #[derive(Debug)]
-pub(super) struct WriteBuffer {
+pub(crate) struct WriteBuffer {
     bytes: Vec<u8>,
     pool: Rc<Buffers>,
 }
@@ -60,7 +60,7 @@ impl Drop for WriteBuffer {
 
 /// Bytes that were read from a connection and are not used yet.
 #[derive(Debug)]
-pub(super) struct ReadBuffer {
+pub(crate) struct ReadBuffer {
     /// Not allocated while no byte is held.
     bytes: Vec<u8>,
     start: usize,
@@ -69,7 +69,7 @@ pub(super) struct ReadBuffer {
 }
 
 impl ReadBuffer {
-    pub(super) fn new(pool: &Rc<Buffers>) -> Self {
+    pub(crate) fn new(pool: &Rc<Buffers>) -> Self {
         Self {
             bytes: Vec::new(),
             start: 0,
@@ -79,28 +79,28 @@ impl ReadBuffer {
     }
 
     /// The bytes that are held.
-    pub(super) fn held(&self) -> &[u8] {
+    pub(crate) fn held(&self) -> &[u8] {
         self.bytes.get(self.start..self.end).unwrap_or_default()
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.start == self.end
     }
 
     /// Removes the first `count` bytes.
-    pub(super) fn consume(&mut self, count: usize) {
+    pub(crate) fn consume(&mut self, count: usize) {
         self.start = (self.start + count).min(self.end);
         if self.is_empty() {
             self.release();
         }
     }
 
-    pub(super) fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.release();
     }
 
     /// Appends bytes.
-    pub(super) fn push(&mut self, bytes: &[u8]) {
+    pub(crate) fn push(&mut self, bytes: &[u8]) {
         if !bytes.is_empty() {
             self.make_room(bytes.len());
             if let Some(room) = self.bytes.get_mut(self.end..self.end + bytes.len()) {
@@ -112,7 +112,7 @@ impl ReadBuffer {
 
     /// Appends bytes from `source`, and returns their number; 0 once the source has ended. The buffer is allocated only when the
     /// source is readable.
-    pub(super) fn poll_fill(
+    pub(crate) fn poll_fill(
         &mut self,
         source: &mut impl RelaySide,
         cx: &mut Context<'_>,

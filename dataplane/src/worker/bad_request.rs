@@ -7,7 +7,7 @@ use std::time::SystemTime;
 
 use ballast_core::table::Name;
 
-use crate::access::{DATE, utc};
+use crate::os::clock::{DATE, utc};
 use crate::os::threads::lock;
 
 /// The last bad request of the process.

@@ -1,18 +1,17 @@
 //! The result of a dial, and its progress.
 
-use std::net::SocketAddr;
 use std::rc::Rc;
-use std::time::Duration;
 
 use ballast_core::admit::Refusal;
 use ballast_core::affinity::cookie::CookieValue;
 use ballast_core::endpoint::{EndpointCounters, Lease};
 use ballast_core::moment::Moment;
 
-use crate::http::Use;
+use crate::access::WaitPhase;
 use crate::net::relay::Side;
 use crate::net::tls::MaybeTls;
 use crate::worker::Worker;
+use crate::worker::pool::Use;
 
 /// The result of a dial. By default its stream is a connection of the caller's own. The stream must be closed before the session
 /// ends, because the endpoint may be sent another client from then on. The fields are in the order in which they are dropped.
@@ -85,42 +84,12 @@ impl Drop for Session {
     }
 }
 
-/// The progress of a dial.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Progress {
-    /// Time spent in the queue; `None`: the client never left the queue.
-    pub(crate) queued: Option<Duration>,
-    /// Time until an endpoint was connected, without the time in the queue.
-    pub(crate) connecting: Option<Duration>,
-    /// Attempts after the first one.
-    pub(crate) retries: u16,
-    /// Whether one of these attempts was at another endpoint than the attempt before it.
-    pub(crate) is_redispatched: bool,
-    /// Clients that were ahead of this one when it entered the queue.
-    pub(crate) before: usize,
-    /// Whether the last attempt failed by its timeout.
-    pub(crate) timed_out: bool,
-    /// Whether the client is in the queue now.
-    pub(crate) is_queued: bool,
-    /// The endpoint of the last attempt that came to nothing.
-    pub(crate) tried: Option<SocketAddr>,
-}
-
 /// Why a client got no endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unserved {
     Refused(Refusal),
     /// The client aborted while it waited.
     ClientLeft(WaitPhase),
-}
-
-/// The phase in which a client waited.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum WaitPhase {
-    /// In the queue, for room at an endpoint.
-    Queue,
-    /// For an endpoint's connection to be established.
-    Dial,
 }
 
 impl From<Refusal> for Unserved {

@@ -9,7 +9,7 @@ use ballast_core::table::Access;
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
-use super::request::{Dates, RequestRecord, render};
+use crate::access::{Dates, RequestRecord, render};
 use crate::os::clock::Micros;
 use crate::worker::{Shared, Worker};
 
@@ -112,8 +112,8 @@ mod tests {
     use ballast_core::table;
     use tokio::sync::mpsc;
 
-    use super::super::{AccessLog, Message};
     use super::*;
+    use crate::access::{AccessLog, Message};
     use crate::os::limits::{Budget, Room};
 
     fn shared(form: Access) -> (Arc<Shared>, Receiver<Message>) {

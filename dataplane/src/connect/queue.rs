@@ -11,7 +11,8 @@ use ballast_core::pick::{Picked, Unavailable};
 use ballast_core::queue::Ticket;
 use tokio::time::sleep_until;
 
-use super::dial::{Attempts, Unserved, WaitPhase};
+use super::dial::{Attempts, Unserved};
+use crate::access::WaitPhase;
 
 impl Attempts<'_> {
     /// Waits until it is this client's turn and there is room, then uses the service of the plan in force. The inner error: no

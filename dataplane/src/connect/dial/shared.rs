@@ -10,8 +10,8 @@ use std::task::Poll;
 use ballast_core::pick::Picked;
 
 use super::{AttemptError, Attempts, Connected, Reach};
-use crate::http::{Announced, Connecting, Found, Links, Multiplexed, Outcome, Use};
 use crate::net::poller::Timer;
+use crate::worker::pool::{Announced, Connecting, Found, Links, Multiplexed, Outcome, Use};
 
 impl Attempts<'_> {
     /// Takes part in a connection to the picked endpoint, or makes one. While another caller makes one, this one waits for it.

@@ -23,12 +23,10 @@ use tokio::io::AsyncWriteExt;
 use tokio::sync::Notify;
 
 use super::by_owner::{ByOwner, Owner, identity};
-use super::exchange::{Failed, Failure};
-use super::mux::{Mux, Stream};
-use super::pool::{IDLE, Pool, is_same_service};
-use super::side::ENDPOINT_WINDOW;
+use super::{IDLE, Pool, is_same_service};
+use crate::net::mux::{Mux, Stream};
 use crate::net::poller::Timer;
-use crate::net::relay::{Side, watch};
+use crate::net::relay::watch;
 use crate::net::tls::MaybeTls;
 use crate::worker::Worker;
 
@@ -198,19 +196,19 @@ impl Links {
     }
 
     /// Lets go of the connections that a client connection owned.
-    pub(super) fn forget(&self, owner: Owner) {
+    pub(crate) fn forget(&self, owner: Owner) {
         let gone = self.open.borrow_mut().remove_owned(owner);
         drop(gone);
     }
 
     /// Lets go of the connections to these endpoints. Their sockets are cut by the poller.
-    pub(super) fn cut(&self, endpoints: &[Arc<EndpointState>]) {
+    pub(crate) fn cut(&self, endpoints: &[Arc<EndpointState>]) {
         let gone = self.open.borrow_mut().remove_of(endpoints);
         drop(gone);
     }
 
     /// Lets go of the connections that have ended, and of those that nobody has used for a while.
-    pub(super) fn sweep(&self, now: Moment) {
+    pub(crate) fn sweep(&self, now: Moment) {
         let is_gone = |link: &mut Rc<State>| {
             let is_idle = link.requests.get() == 0 && now.since(link.since.get()) >= IDLE;
             is_idle || !link.is_open()
@@ -219,7 +217,7 @@ impl Links {
         drop(gone);
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.open.borrow().is_empty()
     }
 }
@@ -343,7 +341,7 @@ impl Use {
     }
 
     /// Sends the head of a request; `is_whole`: it has no body. `None`: the endpoint takes no request by this connection now.
-    pub(super) fn request(
+    pub(crate) fn request(
         &self,
         block: &[u8],
         is_whole: bool,
@@ -354,26 +352,24 @@ impl Use {
         self.state.mux.request(block, is_whole, asks_for_head, now)
     }
 
-    /// Why a request has failed, in view of what has become of the connection.
-    pub(super) fn why_failed(&self, failed: Failed) -> Failed {
-        let status = &self.state.status;
-        if status.is_cut.get() {
-            return Failure::Cut.into();
-        }
-        if status.is_silent.get() && failed.failure.fault() == Some(Side::Server) {
-            // It may have served the request all the same.
-            return Failure::ServerTimedOut.into();
-        }
-        let is_doubtful = match failed.failure {
-            Failure::ServerTimedOut => true,
-            // The request alone may have been slow, unless the endpoint has said nothing at all.
-            Failure::Expired => self.state.mux.last_read() <= self.sent.get(),
-            _ => false,
-        };
-        if is_doubtful {
-            status.is_doubtful.set(true);
-        }
-        failed
+    /// Whether an order has cut the connection.
+    pub(crate) fn is_cut(&self) -> bool {
+        self.state.status.is_cut.get()
+    }
+
+    /// Whether the endpoint has given no sign of life when it was asked.
+    pub(crate) fn is_silent(&self) -> bool {
+        self.state.status.is_silent.get()
+    }
+
+    /// Whether the endpoint has sent something by this connection since the request was sent.
+    pub(crate) fn has_heard(&self) -> bool {
+        self.state.mux.last_read() > self.sent.get()
+    }
+
+    /// The endpoint may be gone: the connection gets no further requests.
+    pub(crate) fn doubt(&self) {
+        self.state.status.is_doubtful.set(true);
     }
 }
 
@@ -426,6 +422,8 @@ impl Connecting {
     }
 }
 
+/// The window of a response's stream at an endpoint that speaks HTTP/2, before the client has taken anything of it.
+pub(crate) const ENDPOINT_WINDOW: usize = 16 * 1024;
 /// The most bytes of the head of a response: names, values, and 32 bytes for each field.
 const MAX_HEAD: usize = 64 * 1024;
 /// An endpoint with requests under way that has sent nothing for so long is asked for a sign of life.

@@ -21,7 +21,7 @@ use crate::net::relay::{Tools, yield_to_others};
 use crate::net::tls::MaybeTls;
 
 /// One HTTP/2 connection, shared by its driver and the tasks of its streams.
-pub(super) struct Mux {
+pub(crate) struct Mux {
     core: RefCell<Connection>,
     /// The tasks of streams, by the place of the stream.
     tasks: RefCell<Vec<Option<Waker>>>,
@@ -40,7 +40,7 @@ pub(super) struct Mux {
 
 /// How a connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum End {
+pub(crate) enum End {
     /// The peer has ended it.
     ByPeer,
     /// The peer did not keep to the protocol or to its limits, and was told so.
@@ -50,7 +50,7 @@ pub(super) enum End {
 }
 
 impl Mux {
-    pub(super) fn new(core: Connection, now: Moment) -> Rc<Self> {
+    pub(crate) fn new(core: Connection, now: Moment) -> Rc<Self> {
         Rc::new(Self {
             core: RefCell::new(core),
             tasks: RefCell::default(),
@@ -66,7 +66,7 @@ impl Mux {
 
     /// Sends and receives what can be sent and received, and calls `opened` for each new request. Ready when the connection has
     /// ended; its streams have been told then.
-    pub(super) fn poll(
+    pub(crate) fn poll(
         self: &Rc<Self>,
         io: &mut MaybeTls,
         tools: &Tools,
@@ -101,7 +101,7 @@ impl Mux {
     }
 
     /// Takes in bytes that were read before the connection was known to speak HTTP/2.
-    pub(super) fn receive(
+    pub(crate) fn receive(
         self: &Rc<Self>,
         bytes: &[u8],
         now: Moment,
@@ -175,13 +175,13 @@ impl Mux {
     }
 
     /// Tells the tasks of all streams that the connection has ended.
-    pub(super) fn end(&self) {
+    pub(crate) fn end(&self) {
         self.core.borrow_mut().end(&mut Vec::new());
         self.wake_all();
     }
 
     /// Ends the connection with an error, which the peer is told.
-    pub(super) fn fail(&self, code: ErrorCode) {
+    pub(crate) fn fail(&self, code: ErrorCode) {
         if self.failed.get().is_none() {
             self.failed.set(Some(code));
             self.core.borrow_mut().fail(code, &mut Vec::new());
@@ -206,7 +206,7 @@ impl Mux {
         }
     }
 
-    pub(super) fn wake_driver(&self) {
+    pub(crate) fn wake_driver(&self) {
         if let Some(driver) = &*self.driver.borrow() {
             driver.wake_by_ref();
         }
@@ -219,7 +219,7 @@ impl Mux {
     }
 
     /// Client: sends the head of a request. `None`: the endpoint takes no request by this connection now.
-    pub(super) fn request(
+    pub(crate) fn request(
         self: &Rc<Self>,
         block: &[u8],
         ends: bool,
@@ -237,38 +237,38 @@ impl Mux {
     }
 
     /// Client: when the endpoint gave its last sign of life, or when requests began to wait for one.
-    pub(super) fn heard(&self) -> Moment {
+    pub(crate) fn heard(&self) -> Moment {
         self.last_read.get().max(self.busy_since.get())
     }
 
     /// When bytes of the peer arrived last.
-    pub(super) fn last_read(&self) -> Moment {
+    pub(crate) fn last_read(&self) -> Moment {
         self.last_read.get()
     }
 
     /// Asks the peer for a sign of life.
-    pub(super) fn ping(&self) {
+    pub(crate) fn ping(&self) {
         self.is_alive.set(false);
         self.core.borrow_mut().ping();
     }
 
     /// Whether the peer has sent something since it was asked.
-    pub(super) fn is_alive(&self) -> bool {
+    pub(crate) fn is_alive(&self) -> bool {
         self.is_alive.get()
     }
 
     /// Server: tells the client to open no further streams.
-    pub(super) fn shut_down(&self) {
+    pub(crate) fn shut_down(&self) {
         self.core.borrow_mut().shut_down();
     }
 
     /// Looks at the connection.
-    pub(super) fn with<T>(&self, look: impl FnOnce(&Connection) -> T) -> T {
+    pub(crate) fn with<T>(&self, look: impl FnOnce(&Connection) -> T) -> T {
         look(&self.core.borrow())
     }
 
     /// Gives back the memory that an idle connection does not need.
-    pub(super) fn shrink(&self) {
+    pub(crate) fn shrink(&self) {
         self.core.borrow_mut().shrink();
         if self.with(|core| core.streams() == 0) {
             let tasks = mem::take(&mut *self.tasks.borrow_mut());
@@ -280,14 +280,14 @@ impl Mux {
 }
 
 /// One stream of a connection, held by its task. Dropping it frees the stream; one that has not ended is reset.
-pub(super) struct Stream {
+pub(crate) struct Stream {
     mux: Rc<Mux>,
     key: Key,
 }
 
 /// What has arrived of a body.
 #[derive(Debug)]
-pub(super) enum Arrived {
+pub(crate) enum Arrived {
     /// Bytes; `is_last`: nothing follows them.
     Data {
         bytes: Vec<u8>,
@@ -320,7 +320,7 @@ impl Stream {
     }
 
     /// The head from the peer, if it is there.
-    pub(super) fn take_head(&self) -> Option<Head> {
+    pub(crate) fn take_head(&self) -> Option<Head> {
         self.mux
             .core
             .borrow_mut()
@@ -330,7 +330,7 @@ impl Stream {
     }
 
     /// The next head from the peer.
-    pub(super) fn poll_head(&self, cx: &Context<'_>) -> Poll<Result<Head, Reset>> {
+    pub(crate) fn poll_head(&self, cx: &Context<'_>) -> Poll<Result<Head, Reset>> {
         let head = self.mux.core.borrow_mut().take_head(self.key);
         match head {
             Ok(Some(head)) => Poll::Ready(Ok(head)),
@@ -343,12 +343,12 @@ impl Stream {
     }
 
     /// Gives back a head for its memory.
-    pub(super) fn recycle(&self, head: Head) {
+    pub(crate) fn recycle(&self, head: Head) {
         self.mux.core.borrow_mut().recycle(head);
     }
 
     /// The next part of the body from the peer. Its bytes must be [released](Self::release).
-    pub(super) fn poll_body(&self, cx: &Context<'_>) -> Poll<Result<Arrived, Reset>> {
+    pub(crate) fn poll_body(&self, cx: &Context<'_>) -> Poll<Result<Arrived, Reset>> {
         let mut core = self.mux.core.borrow_mut();
         let bytes = core.take_body(self.key);
         let end = core.body_end(self.key);
@@ -367,7 +367,7 @@ impl Stream {
     }
 
     /// Bytes of the body have gone on.
-    pub(super) fn release(&self, count: usize) {
+    pub(crate) fn release(&self, count: usize) {
         let mut core = self.mux.core.borrow_mut();
         let before = core.output().len();
         core.release_body(self.key, count);
@@ -379,23 +379,23 @@ impl Stream {
     }
 
     /// Lets the peer send so many bytes before they have gone on.
-    pub(super) fn widen(&self, window: u32) {
+    pub(crate) fn widen(&self, window: u32) {
         self.mux.core.borrow_mut().widen(self.key, window);
         self.mux.wake_driver();
     }
 
     /// Whether the stream has been reset.
-    pub(super) fn is_reset(&self) -> bool {
+    pub(crate) fn is_reset(&self) -> bool {
         self.mux.core.borrow().reset_reason(self.key).is_some()
     }
 
     /// Whether the peer has said all, and all of it was taken.
-    pub(super) fn is_read(&self) -> bool {
+    pub(crate) fn is_read(&self) -> bool {
         self.mux.core.borrow().is_read(self.key)
     }
 
     /// Ready when the output has room.
-    pub(super) fn poll_output(&self, cx: &Context<'_>) -> Poll<Result<usize, Reset>> {
+    pub(crate) fn poll_output(&self, cx: &Context<'_>) -> Poll<Result<usize, Reset>> {
         let core = self.mux.core.borrow();
         let window = core.room(self.key)?;
         let backlog = core.output().len();
@@ -413,7 +413,7 @@ impl Stream {
     }
 
     /// How many bytes of a body may be sent now, at least one.
-    pub(super) fn poll_room(&self, cx: &Context<'_>) -> Poll<Result<usize, Reset>> {
+    pub(crate) fn poll_room(&self, cx: &Context<'_>) -> Poll<Result<usize, Reset>> {
         match ready!(self.poll_output(cx))? {
             0 => {
                 self.register(cx);
@@ -424,7 +424,7 @@ impl Stream {
     }
 
     /// Ready when the stream has been reset.
-    pub(super) fn poll_reset(&self, cx: &Context<'_>) -> Poll<Reset> {
+    pub(crate) fn poll_reset(&self, cx: &Context<'_>) -> Poll<Reset> {
         let reset = self.mux.core.borrow().reset_reason(self.key);
         match reset {
             Some(reset) => Poll::Ready(reset),
@@ -436,7 +436,7 @@ impl Stream {
     }
 
     /// Server: sends the head of a response, whose fields `write` appends.
-    pub(super) fn respond(
+    pub(crate) fn respond(
         &self,
         status: u16,
         ends: bool,
@@ -448,19 +448,19 @@ impl Stream {
     }
 
     /// Sends bytes of a body, not more than there is room for.
-    pub(super) fn send(&self, bytes: &[u8], ends: bool) -> Result<(), Reset> {
+    pub(crate) fn send(&self, bytes: &[u8], ends: bool) -> Result<(), Reset> {
         let mut core = self.mux.core.borrow_mut();
         self.mux.written(core.send_body(self.key, bytes, ends))
     }
 
     /// Ends a body with trailers.
-    pub(super) fn send_trailers(&self, write: impl FnOnce(&mut Fields<'_>)) -> Result<(), Reset> {
+    pub(crate) fn send_trailers(&self, write: impl FnOnce(&mut Fields<'_>)) -> Result<(), Reset> {
         let mut core = self.mux.core.borrow_mut();
         self.mux.written(core.send_trailers(self.key, write))
     }
 
     /// Resets the stream.
-    pub(super) fn reset(&self, code: ErrorCode) {
+    pub(crate) fn reset(&self, code: ErrorCode) {
         self.mux.core.borrow_mut().reset(self.key, code);
         self.mux.wake_driver();
     }

@@ -13,9 +13,8 @@ use ballast_core::plan::FrontendState;
 use ballast_core::service::{Service, ServiceState};
 use ballast_core::table::Name;
 
-use super::line::{Record, relay_letters};
+use crate::access::{Progress, Record, WaitPhase, relay_letters};
 use crate::net::relay::{Side, Why};
-use crate::tcp::{Progress, WaitPhase};
 use crate::worker::Worker;
 
 /// The access line of one connection, as far as it is known.

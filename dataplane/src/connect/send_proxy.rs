@@ -4,8 +4,8 @@ use ballast_core::preamble::{Addresses, Extras, Ssl, Transport, encode_v1, encod
 use ballast_core::service::Service;
 use ballast_core::table::{SendProxy, Tlv};
 
-use crate::tcp::ProxyInfo;
-use crate::worker::Worker;
+use crate::net::tls::Session;
+use crate::worker::{Connection, ProxyInfo, Worker};
 
 /// The header for a client; empty if the service does not ask for one, or if the addresses are unknown. `info` is what another
 /// proxy said of the client, or what it asked for; `tls` is how it uses TLS, if that ends here.
@@ -45,4 +45,18 @@ pub(crate) fn header(
     };
     encode_v2(addresses, transport, &extras, &mut header);
     header
+}
+
+impl Connection {
+    /// The PROXY header for an endpoint of this service; empty if the service does not ask for one.
+    pub(crate) fn proxy_header(&self, service: &Service) -> Vec<u8> {
+        header(
+            &self.worker,
+            service,
+            Transport::Stream,
+            || self.addresses(),
+            self.proxy_info.as_deref(),
+            self.socket.session().map(Session::ssl),
+        )
+    }
 }
