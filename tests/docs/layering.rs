@@ -1,6 +1,6 @@
 //! Which part of the workspace may use which other one, checked in sources and manifests. The core decides and does no input or
 //! output; the data plane and the controller depend on the core and the log only, and the data plane on the import, which knows the
-//! core alone; inside of the data plane, no module uses the one that starts it.
+//! core alone; inside of the data plane, no room imports one above it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -118,6 +118,46 @@ fn in_the_data_plane_only_apply_publishes_a_plan_and_no_module_uses_its_starter(
             })
             .collect();
         assert_eq!(found, who, "{words}");
+    }
+}
+
+/// The rooms of the data plane are the folders of `dataplane/src`, each with its file, from the bottom to the top. A room imports only
+/// rooms before it, so it can be read without those behind it. One import is still upwards: the workers' shared state holds the
+/// statistics that are made of it.
+#[test]
+fn the_rooms_of_the_data_plane_import_only_lower_ones() {
+    let folder = root().join("dataplane/src");
+    let entries = fs::read_dir(&folder).expect("a folder").flatten();
+    let entries: BTreeSet<PathBuf> = entries
+        .map(|entry| PathBuf::from(entry.file_name()).with_extension(""))
+        .collect();
+    let named = ROOMS.iter().chain(&["bin", "lib"]).map(PathBuf::from);
+    assert_eq!(entries, named.collect());
+    let floor = |name: &str| ROOMS.iter().position(|room| *room == name);
+    for (file, text) in texts("dataplane/src") {
+        let path = file
+            .strip_prefix(&folder)
+            .expect("in it")
+            .with_extension("");
+        let names: Vec<_> = path.iter().map(|name| name.to_string_lossy()).collect();
+        let Some(own) = floor(&names[0]) else {
+            // The library's map, and the program, which uses the library only.
+            continue;
+        };
+        let up = "super::".repeat(names.len());
+        for start in [&*up, "crate::"] {
+            for other in named_after(without_tests(&text), start) {
+                let other_floor = floor(&other).unwrap_or_else(|| {
+                    panic!("{}: {other} is in lib.rs, not in a room", path.display())
+                });
+                let is_known = path == Path::new("worker/shared") && other == "stats";
+                assert!(
+                    other_floor <= own || is_known,
+                    "{}: {other} is a room above it",
+                    path.display()
+                );
+            }
+        }
     }
 }
 
@@ -304,6 +344,10 @@ fn sources(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
+const ROOMS: [&str; 14] = [
+    "os", "net", "process", "access", "worker", "connect", "http", "tcp", "udp", "probe", "stats",
+    "operator", "table", "runtime",
+];
 const FORBIDDEN: [&str; 12] = [
     "tokio",
     "socket2",
