@@ -1,6 +1,6 @@
 //! `tcp-request` rules: who may connect, and who sends PROXY headers.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
 use ballast_core::table::{AcceptProxy, Frontend, List};
 use ipnet::IpNet;
@@ -137,7 +137,7 @@ impl Importer<'_> {
         place: Where,
     ) -> Result<(Ranges, Ranges), Closed> {
         let acls = match proxy.connections.is_empty() {
-            true => HashMap::new(),
+            true => Acls::default(),
             false => self.acls(proxy, place),
         };
         let rejects: HashSet<Stage> = proxy

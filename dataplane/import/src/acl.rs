@@ -1,6 +1,7 @@
 //! ACLs: what haproxy looks at, as far as Ballast can look at it too.
 
 use std::net::Ipv4Addr;
+use std::rc::Rc;
 
 use ballast_core::table::HostPattern;
 use ipnet::{IpNet, Ipv4Net};
@@ -18,8 +19,8 @@ use super::world::World;
 pub(super) enum Atom {
     Always(bool),
     Clients(Ranges),
-    Hosts(Vec<HostPattern>, Unlike),
-    Paths(Vec<PathPattern>),
+    Hosts(Rc<Vec<HostPattern>>, Unlike),
+    Paths(Rc<Vec<PathPattern>>),
     /// The client has come so often, or is connected so often.
     Counter(Counter),
     /// Something that Ballast does not look at.
@@ -47,6 +48,9 @@ impl Unlike {
 /// Why an ACL on `src` means nothing here.
 pub(super) const SET_SRC: &str = "`set-src` gives `src` another address than the one that Ballast sees; write source-ranges by hand";
 
+/// Why an ACL on `dst_port` means nothing here.
+const SET_PORT: &str = "`set-dst-port` gives `dst_port` another port than the one that Ballast sees; give these ports frontends of their own";
+
 /// What the ACL is for.
 #[derive(Clone, Copy)]
 pub(super) struct Where {
@@ -58,17 +62,22 @@ pub(super) struct Where {
     pub(super) port: Option<u16>,
     /// Whether a rule gives clients another address than that of their connections.
     pub(super) sets_src: bool,
+    /// Whether a rule gives connections another port than that of the bind.
+    pub(super) sets_port: bool,
+    /// Whether the connections that are looked at begin with a hello of TLS.
+    pub(super) has_hello: bool,
     /// What rules before it changed of the request.
     pub(super) changed: Changed,
 }
 
-/// Reads the words of an ACL behind its name: a criterion, flags and patterns. Says what differs by `tell`.
+/// Reads the words of an ACL behind its name: a criterion, flags and patterns. One of the atoms must hold. Says what differs by
+/// `tell`.
 pub(super) fn read(
     words: &[String],
     place: Where,
     world: &dyn World,
     tell: &mut dyn FnMut(Kind, String),
-) -> Result<Atom, String> {
+) -> Result<Vec<Atom>, String> {
     let Some((criterion, rest)) = words.split_first() else {
         return Err("has no criterion; expected one such as `src 10.0.0.0/8`".into());
     };
@@ -91,12 +100,14 @@ pub(super) fn read(
                 let file = rest.next().ok_or("has -f without a file; name one")?;
                 match world.read(file) {
                     Ok(bytes) => reader.patterns.extend(lines_of(&bytes)),
-                    Err(why) => return Ok(Atom::Broken(format!("{file} cannot be read: {why}"))),
+                    Err(why) => {
+                        return Ok(vec![Atom::Broken(format!("{file} cannot be read: {why}"))]);
+                    }
                 }
             }
             "--" if at_flags => at_flags = false,
             word if at_flags && word.len() > 1 && word.starts_with('-') => {
-                return Ok(Atom::Unknown(format!("the flag {word}")));
+                return Ok(vec![Atom::Unknown(format!("the flag {word}"))]);
             }
             _ => {
                 at_flags = false;
@@ -107,13 +118,14 @@ pub(super) fn read(
     if ports::is_criterion(criterion) {
         let is_plain = words.len() == reader.patterns.len() + 1;
         let ranges = ports::ports(&reader.patterns).filter(|_| is_plain);
-        return Ok(match (place.port, ranges) {
+        return Ok(vec![match (place.port, ranges) {
+            _ if place.sets_port => Atom::Broken(SET_PORT.into()),
             (Some(port), Some(ranges)) => Atom::Always(ports::has(&ranges, port)),
             _ => reader.unknown(criterion),
-        });
+        }]);
     }
     if let Some(counter) = Counter::read(criterion, &reader.patterns) {
-        return Ok(Atom::Counter(counter));
+        return Ok(vec![Atom::Counter(counter)]);
     }
     let tell = &mut reader.tell;
     reader.patterns.retain(|pattern| {
@@ -123,7 +135,7 @@ pub(super) fn read(
         }
         is_found
     });
-    Ok(reader.atom(criterion))
+    Ok(reader.atoms(criterion))
 }
 
 struct Reader<'a> {
@@ -145,26 +157,26 @@ impl Reader<'_> {
         })
     }
 
-    fn atom(mut self, criterion: &str) -> Atom {
+    fn atoms(mut self, criterion: &str) -> Vec<Atom> {
         let unknown = || Atom::Unknown(format!("`{criterion}`"));
         let parts = parts(criterion);
         let (sample, converters) = parts.split_first().unwrap_or((&criterion, &[]));
         if sample.eq_ignore_ascii_case("src") && !converters.is_empty() {
-            return Atom::Broken(format!(
+            return vec![Atom::Broken(format!(
                 "Ballast compares the client's address as it is, and not `{criterion}`; write the networks that are meant behind src"
-            ));
+            ))];
         }
         for converter in converters {
             match *converter {
                 "lower" => self.in_small_letters(),
                 converter if is_host_alone(converter) => self.cuts_port = true,
                 "path_only" => {}
-                _ => return unknown(),
+                _ => return vec![unknown()],
             }
         }
         let lower = sample.to_ascii_lowercase();
         let name = lower.strip_suffix("()").unwrap_or(&lower);
-        match name {
+        vec![match name {
             "always_true" => Atom::Always(true),
             "always_false" => Atom::Always(false),
             "ssl_fc" => match self.patterns.first().map(String::as_str) {
@@ -172,22 +184,29 @@ impl Reader<'_> {
                 Some("0") => Atom::Always(!self.place.tls),
                 Some(_) => unknown(),
             },
-            // A connection without a hello leads nowhere in either program.
-            "req_ssl_hello_type" | "req.ssl_hello_type" => Atom::Always(true),
+            _ if is_hello(name) => match self.patterns.as_slice() {
+                _ if self.place.is_http || self.place.tls => {
+                    let why = format!("`{criterion}` finds nothing here, in haproxy neither: TLS does not pass unopened");
+                    (self.tell)(Kind::Note, why);
+                    Atom::Always(false)
+                }
+                [one] if one == "1" => Atom::Always(self.place.has_hello),
+                _ => unknown(),
+            },
             "src" if self.place.sets_src => Atom::Broken(SET_SRC.into()),
             "src" => self.clients(),
             "src_is_local" => Atom::Broken("Ballast does not know which addresses are this machine's own; write them: src 127.0.0.0/8, for example".into()),
-            "path" => self.path("str"),
-            "path_beg" | "url_beg" => self.path("beg"),
+            "path" => return self.path("str", criterion),
+            "path_beg" | "url_beg" => return self.path("beg", criterion),
             // A URL has a query, before which no path ends.
             "url_reg" if self.patterns.iter().any(|pattern| pattern.contains('$')) => unknown(),
-            "path_reg" | "url_reg" => self.path("reg"),
+            "path_reg" | "url_reg" => return self.path("reg", criterion),
             "path_end" | "path_dir" | "path_sub" | "path_dom" | "path_len" => unknown(),
             _ => match host_method(name) {
-                Some((of, method)) => self.name(of, method, criterion),
+                Some((of, method)) => return self.name(of, method, criterion),
                 None => unknown(),
             },
-        }
+        }]
     }
 
     /// `lower` makes small letters of all: a pattern with others is never found, unless -i stands before it.
@@ -208,21 +227,19 @@ impl Reader<'_> {
 
     /// A name that clients say: in the Host field of a request, in the hello of a connection that is passed on, or in the handshake
     /// of TLS that ended here.
-    fn name(self, of: Says, method: &str, criterion: &str) -> Atom {
+    fn name(self, of: Says, method: &str, criterion: &str) -> Vec<Atom> {
         let Where { tls, is_http, .. } = self.place;
         match of {
-            Says::Host if !is_http => Atom::Broken(format!(
-                "`{criterion}`: in mode tcp no request is looked at; write req.ssl_sni, or mode http"
-            )),
-            Says::Handshake if tls => Atom::Broken(format!(
+            Says::Host if !is_http => vec![no_request(criterion)],
+            Says::Handshake if tls => vec![Atom::Broken(format!(
                 "`{criterion}`: Ballast looks at the Host of a request, which may be another name than that of TLS; write hdr(host)"
-            )),
+            ))],
             Says::Handshake | Says::Hello if tls || is_http || of == Says::Handshake => {
                 let why = format!(
                     "`{criterion}` finds nothing here, in haproxy neither: write hdr(host) for requests, and req.ssl_sni in mode tcp for TLS that is passed on"
                 );
                 (self.tell)(Kind::Note, why);
-                Atom::Always(false)
+                vec![Atom::Always(false)]
             }
             _ => self.host(of, method, criterion),
         }
@@ -249,19 +266,25 @@ impl Reader<'_> {
         }
     }
 
-    fn path(self, method: &str) -> Atom {
+    fn path(self, method: &str, criterion: &str) -> Vec<Atom> {
+        if !self.place.is_http {
+            return vec![no_request(criterion)];
+        }
         let method = self.method.as_deref().unwrap_or(method);
         if !["str", "beg", "reg"].contains(&method) {
-            return Atom::Unknown(format!("`path -m {method}`"));
+            return vec![Atom::Unknown(format!("`path -m {method}`"))];
         }
-        let mut paths = Vec::new();
+        let (mut paths, mut unknown) = (Vec::new(), Vec::new());
         for pattern in &self.patterns {
             let (kind, text) = match method {
                 "str" => (PathKind::Exact, pattern.as_str()),
                 "beg" => (PathKind::Begins, pattern.as_str()),
                 "reg" => match simple_expression(pattern) {
                     Some(simple) => simple,
-                    None => return Atom::Unknown(format!("the regular expression {pattern:?}")),
+                    None => {
+                        unknown.push(format!("the regular expression {pattern:?}"));
+                        continue;
+                    }
                 },
                 _ => continue,
             };
@@ -274,19 +297,23 @@ impl Reader<'_> {
                 .bytes()
                 .all(|byte| byte.is_ascii_graphic() && byte != b'?' && byte != b'#')
             {
-                return Atom::Unknown(format!("the path {pattern:?}"));
+                unknown.push(format!("the path {pattern:?}"));
+                continue;
             }
             paths.push(PathPattern::new(kind, text, self.ignore_case));
         }
-        Atom::Paths(paths)
+        with_unknown(
+            (!paths.is_empty()).then(|| Atom::Paths(Rc::new(paths))),
+            unknown,
+        )
     }
 
-    fn host(self, of: Says, method: &str, criterion: &str) -> Atom {
+    fn host(self, of: Says, method: &str, criterion: &str) -> Vec<Atom> {
         let method = self.method.as_deref().unwrap_or(method);
         if method == "found" {
-            return Atom::Unknown(format!("`{criterion} -m found`"));
+            return vec![Atom::Unknown(format!("`{criterion} -m found`"))];
         }
-        let mut hosts = Vec::new();
+        let (mut hosts, mut unknown) = (Vec::new(), Vec::new());
         let mut unlike = Unlike::default();
         for pattern in &self.patterns {
             if pattern.contains('*') && method != "reg" {
@@ -331,7 +358,7 @@ impl Reader<'_> {
                     let bare = bare.trim_start_matches('.');
                     &[bare.to_owned(), format!("*.{bare}")]
                 }
-                _ => return self.unknown(criterion),
+                _ => return vec![self.unknown(criterion)],
             };
             if !self.ignore_case && bare.bytes().any(|byte| byte.is_ascii_alphabetic()) {
                 unlike.more.get_or_insert_with(|| {
@@ -351,12 +378,40 @@ impl Reader<'_> {
             for text in texts {
                 match text.parse::<HostPattern>() {
                     Ok(host) => hosts.push(host),
-                    Err(_) => return Atom::Unknown(format!("the host {pattern:?}")),
+                    Err(_) => unknown.push(format!("the host {pattern:?}")),
                 }
             }
         }
-        Atom::Hosts(hosts, unlike)
+        let hosts = (!hosts.is_empty()).then(|| Atom::Hosts(Rc::new(hosts), unlike));
+        with_unknown(hosts, unknown)
     }
+}
+
+/// What a list comes to of which some patterns are not looked at. A list without any pattern never holds.
+fn with_unknown(known: Option<Atom>, unknown: Vec<String>) -> Vec<Atom> {
+    let mut atoms = Vec::from_iter(known);
+    if let Some((first, others)) = unknown.split_first() {
+        atoms.push(Atom::Unknown(match others.len() {
+            0 => first.clone(),
+            more => format!("{first}, and {more} more"),
+        }));
+    }
+    if atoms.is_empty() {
+        atoms.push(Atom::Always(false));
+    }
+    atoms
+}
+
+/// Why a criterion of requests means nothing in mode tcp: haproxy may find something there by the bytes that have come so far.
+fn no_request(criterion: &str) -> Atom {
+    Atom::Broken(format!(
+        "`{criterion}`: in mode tcp no request is looked at; write req.ssl_sni, or mode http"
+    ))
+}
+
+/// Whether a criterion asks how TLS begins.
+pub(super) fn is_hello(name: &str) -> bool {
+    ["req.ssl_hello_type", "req_ssl_hello_type"].contains(&name)
 }
 
 /// Whether a converter of a host takes its port off.

@@ -26,13 +26,12 @@ impl ByHost {
         };
         for (at, step) in steps.iter().enumerate() {
             let alternatives = &step.condition.alternatives;
-            let lists: Option<Vec<&Vec<HostPattern>>> =
-                alternatives.iter().map(|one| one.hosts.first()).collect();
+            let lists: Option<Vec<_>> = alternatives.iter().map(|one| one.hosts.first()).collect();
             let Some(lists) = lists else {
                 index.any.push(at);
                 continue;
             };
-            for host in lists.into_iter().flatten() {
+            for host in lists.into_iter().flat_map(|list| list.iter()) {
                 index.named.entry(host.clone()).or_default().push(at);
             }
         }
@@ -97,6 +96,14 @@ impl Clients {
         self.rest = self.rest.and_not(who);
     }
 
+    /// Takes these clients out, but for those whom an `allow` spares from the rule.
+    pub(super) fn refuse(&mut self, who: &Ranges, step: &Step) {
+        self.rest = self.rest.and_not(who);
+        if !step.spares_allowed {
+            self.passed = self.passed.and_not(who);
+        }
+    }
+
     /// The rule that decides about all who are left; `None`: none does.
     pub(super) fn pass<'s>(
         &mut self,
@@ -127,7 +134,7 @@ impl Clients {
             if step.does.answers() {
                 took(index);
                 let before = self.all();
-                self.rest = self.rest.and_not(&who);
+                self.refuse(&who, step);
                 let left = self.all();
                 if left.is_none() {
                     self.denied = Some(before);

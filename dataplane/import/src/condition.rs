@@ -1,7 +1,8 @@
 //! Conditions of rules: ACLs by name or in braces, `if` and `unless`, `or`, `!`. They come to alternatives, of which each
 //! says something about host, path and client address.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::rc::Rc;
 
 use ballast_core::table::HostPattern;
 
@@ -21,11 +22,11 @@ pub(super) struct Condition {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Alternative {
     /// One of each of these.
-    pub(super) hosts: Vec<Vec<HostPattern>>,
-    pub(super) paths: Vec<Vec<PathPattern>>,
-    /// None of these.
-    pub(super) no_hosts: Vec<HostPattern>,
-    pub(super) no_paths: Vec<PathPattern>,
+    pub(super) hosts: Vec<Rc<Vec<HostPattern>>>,
+    pub(super) paths: Vec<Rc<Vec<PathPattern>>>,
+    /// None of any of these.
+    pub(super) no_hosts: Vec<Rc<Vec<HostPattern>>>,
+    pub(super) no_paths: Vec<Rc<Vec<PathPattern>>>,
     pub(super) clients: Ranges,
     /// How the requests for which it holds differ from those for which haproxy's does.
     pub(super) unlike: Unlike,
@@ -55,6 +56,12 @@ impl Alternative {
             && self.no_paths.is_empty()
     }
 
+    /// The paths that it looks for, and those that it must not find.
+    pub(super) fn all_paths(&self) -> impl Iterator<Item = &PathPattern> {
+        let lists = self.paths.iter().chain(&self.no_paths);
+        lists.flat_map(|list| list.iter())
+    }
+
     pub(super) fn is_about_hosts(&self) -> bool {
         !self.hosts.is_empty() || !self.no_hosts.is_empty()
     }
@@ -77,15 +84,16 @@ impl Alternative {
 
     /// Whether every request of this region fits, as far as host and path say.
     pub(super) fn covers(&self, host: Option<&HostPattern>, path: &PathPattern) -> bool {
-        let has_host = |all: &Vec<HostPattern>| {
+        let has_host = |all: &Rc<Vec<HostPattern>>| {
             let mut all = all.iter();
             all.any(|pattern| host_contains(Some(pattern), host))
         };
-        let has_path = |all: &Vec<PathPattern>| all.iter().any(|pattern| pattern.contains(path));
+        let has_path =
+            |all: &Rc<Vec<PathPattern>>| all.iter().any(|pattern| pattern.contains(path));
         self.hosts.iter().all(has_host)
             && self.paths.iter().all(has_path)
-            && !has_host(&self.no_hosts)
-            && !has_path(&self.no_paths)
+            && !self.no_hosts.iter().any(has_host)
+            && !self.no_paths.iter().any(has_path)
     }
 
     /// Adds one thing that must hold; `false`: then it never does.
@@ -95,15 +103,15 @@ impl Alternative {
             (Atom::Clients(clients), false) => self.clients = self.clients.and(clients),
             (Atom::Clients(clients), true) => self.clients = self.clients.and_not(clients),
             (Atom::Hosts(hosts, unlike), false) => {
-                self.hosts.push(hosts.clone());
+                self.hosts.push(Rc::clone(hosts));
                 self.unlike.join(&unlike.fewer, &unlike.more);
             }
             (Atom::Hosts(hosts, unlike), true) => {
-                self.no_hosts.extend(hosts.iter().cloned());
+                self.no_hosts.push(Rc::clone(hosts));
                 self.unlike.join(&unlike.more, &unlike.fewer);
             }
-            (Atom::Paths(paths), false) => self.paths.push(paths.clone()),
-            (Atom::Paths(paths), true) => self.no_paths.extend(paths.iter().cloned()),
+            (Atom::Paths(paths), false) => self.paths.push(Rc::clone(paths)),
+            (Atom::Paths(paths), true) => self.no_paths.push(Rc::clone(paths)),
             (Atom::Unknown(what), false) => self.unknown.push(what.clone()),
             (Atom::Unknown(what), true) => self.unknown_not.push(what.clone()),
             (Atom::Counter(counter), false) => {
@@ -120,18 +128,56 @@ impl Alternative {
 }
 
 /// ACLs by name: one holds if one of its atoms does.
-pub(super) type Acls = HashMap<String, Vec<Atom>>;
+pub(super) type Named = HashMap<String, Vec<Atom>>;
+
+/// The ACLs of a section. Those of its `defaults` are for rules of the `defaults`, and its own are for its own rules.
+#[derive(Default)]
+pub(super) struct Acls {
+    /// Where the section begins.
+    head: usize,
+    of_defaults: Named,
+    own: Named,
+}
+
+impl Acls {
+    pub(super) fn of(head: &Line) -> Self {
+        Self {
+            head: head.number,
+            ..Self::default()
+        }
+    }
+
+    /// Adds the atoms that a line says.
+    pub(super) fn add(&mut self, line: &Line, atoms: Vec<Atom>) {
+        let named = match line.number < self.head {
+            true => &mut self.of_defaults,
+            false => &mut self.own,
+        };
+        let known = named.entry(line.word(1).to_owned()).or_default();
+        for atom in atoms {
+            join(known, atom);
+        }
+    }
+
+    /// Those that a rule of this line can name.
+    pub(super) fn seen_by(&self, line: &Line) -> &Named {
+        match line.number < self.head {
+            true => &self.of_defaults,
+            false => &self.own,
+        }
+    }
+}
 
 /// A condition in which `!` stands at atoms only: alternatives of what must hold all at once.
 type Normal = Vec<Vec<(bool, Atom)>>;
 
 /// Reads the words of an ACL.
-pub(super) type ReadAtoms<'a> = dyn FnMut(&[String]) -> Result<Atom, String> + 'a;
+pub(super) type ReadAtoms<'a> = dyn FnMut(&[String]) -> Result<Vec<Atom>, String> + 'a;
 
 /// Reads what stands behind `if` or `unless`; an error has the reason.
 pub(super) fn read(
     words: &[String],
-    acls: &Acls,
+    acls: &Named,
     place: Where,
     atom: &mut ReadAtoms<'_>,
 ) -> Result<Condition, String> {
@@ -154,12 +200,16 @@ pub(super) fn read(
     let mut rest = words;
     // An `or` with nothing before it, or nothing behind it, says nothing.
     let (mut said_something, mut has_term) = (false, false);
+    // What one alternative names twice, it says once.
+    let mut named: HashSet<(&str, bool)> = HashSet::new();
     while let Some((word, after)) = rest.split_first() {
         rest = after;
         if word.eq_ignore_ascii_case("or") || word == "||" {
             if has_term {
                 normal.append(&mut current);
+                few(&normal)?;
             }
+            named.clear();
             (current, has_term) = (vec![Vec::new()], false);
             continue;
         }
@@ -182,12 +232,13 @@ pub(super) fn read(
                 };
                 let (inner, after) = rest.split_at_checked(end).unwrap_or_default();
                 rest = after.get(1..).unwrap_or_default();
-                vec![atom(inner)?]
+                atom(inner)?
             }
+            _ if !named.insert((name, not)) => continue,
             _ => match acls.get(name) {
                 Some(atoms) => atoms.clone(),
                 None => {
-                    let why = || format!("there is no acl {name:?}; declare it");
+                    let why = || format!("there is no acl {name:?} in this section; declare it");
                     vec![predefined(name, place).ok_or_else(why)?]
                 }
             },
@@ -224,31 +275,30 @@ fn with(before: Normal, atoms: &[Atom], not: bool) -> Result<Normal, String> {
             after.push(all);
             continue;
         }
-        for atom in joined(atoms) {
+        for atom in atoms {
             let mut all = all.clone();
-            all.push((false, atom));
+            all.push((false, atom.clone()));
             after.push(all);
         }
         few(&after)?;
     }
+    few(&after)?;
     Ok(after)
 }
 
-/// Atoms of one kind as one: a list of many hosts is one thing to look at.
-fn joined(atoms: &[Atom]) -> Vec<Atom> {
-    let mut joined: Vec<Atom> = Vec::new();
-    for atom in atoms {
-        match (joined.last_mut(), atom) {
-            (Some(Atom::Hosts(all, of_all)), Atom::Hosts(more, unlike)) => {
-                all.extend(more.iter().cloned());
-                of_all.join(&unlike.fewer, &unlike.more);
-            }
-            (Some(Atom::Paths(all)), Atom::Paths(more)) => all.extend(more.iter().cloned()),
-            (Some(Atom::Clients(all)), Atom::Clients(more)) => *all = all.or(more),
-            _ => joined.push(atom.clone()),
+/// Adds an atom to those of which one must hold. Those of one kind are one: a list of many hosts is one thing to look at.
+fn join(joined: &mut Vec<Atom>, atom: Atom) {
+    match (joined.last_mut(), atom) {
+        (Some(Atom::Hosts(all, of_all)), Atom::Hosts(more, unlike)) => {
+            Rc::make_mut(all).extend(more.iter().cloned());
+            of_all.join(&unlike.fewer, &unlike.more);
         }
+        (Some(Atom::Paths(all)), Atom::Paths(more)) => {
+            Rc::make_mut(all).extend(more.iter().cloned());
+        }
+        (Some(Atom::Clients(all)), Atom::Clients(more)) => *all = all.or(&more),
+        (_, atom) => joined.push(atom),
     }
-    joined
 }
 
 fn not(normal: Normal) -> Result<Normal, String> {
@@ -269,7 +319,8 @@ fn not(normal: Normal) -> Result<Normal, String> {
 }
 
 fn few(normal: &Normal) -> Result<(), String> {
-    match normal.len() > MOST {
+    let terms: usize = normal.iter().map(Vec::len).sum();
+    match normal.len() > MOST || terms > MOST_TERMS {
         true => Err("has too many alternatives; write it as several lines".into()),
         false => Ok(()),
     }
@@ -324,3 +375,5 @@ impl<A> Rule<A> {
 
 /// Alternatives of one condition.
 const MOST: usize = 2000;
+/// Terms of all alternatives of one condition.
+const MOST_TERMS: usize = 20_000;

@@ -2,6 +2,7 @@
 //! backend.
 
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 use ballast_core::table::{HostPattern, Redirect, UrlPath};
 
@@ -71,23 +72,24 @@ pub(super) struct Closed(pub(super) String);
 impl Importer<'_> {
     /// The ACLs of a section.
     pub(super) fn acls(&mut self, proxy: &Proxy, place: Where) -> Acls {
-        let mut acls = Acls::new();
+        let mut acls = Acls::of(&proxy.head);
         for line in &proxy.acls {
-            let name = line.word(1).to_owned();
-            let atom = self
-                .atom(line, line.from(2), place)
-                .unwrap_or_else(Atom::Broken);
-            match &atom {
-                Atom::Unknown(what) => self.report.left_out(line, format!("Ballast does not look at {what}; the lines that use it say what becomes of them")),
-                Atom::Broken(why) => self.report.left_out(line, why.clone()),
-                _ => {}
+            let atoms = self
+                .atoms(line, line.from(2), place)
+                .unwrap_or_else(|why| vec![Atom::Broken(why)]);
+            for atom in &atoms {
+                match atom {
+                    Atom::Unknown(what) => self.report.left_out(line, format!("Ballast does not look at {what}; the lines that use it say what becomes of them")),
+                    Atom::Broken(why) => self.report.left_out(line, why.clone()),
+                    _ => {}
+                }
             }
-            acls.entry(name).or_default().push(atom);
+            acls.add(line, atoms);
         }
         acls
     }
 
-    fn atom(&mut self, line: &Line, words: &[String], place: Where) -> Result<Atom, String> {
+    fn atoms(&mut self, line: &Line, words: &[String], place: Where) -> Result<Vec<Atom>, String> {
         let report = &mut self.report;
         acl::read(words, place, self.world, &mut |kind, why| {
             report.lines(kind, line, line.number, why);
@@ -101,13 +103,15 @@ impl Importer<'_> {
         place: Where,
     ) -> Result<Condition, String> {
         let line = &rule.line;
-        let mut read = |words: &[String]| self.atom(line, words, place);
+        let mut read = |words: &[String]| self.atoms(line, words, place);
+        let acls = acls.seen_by(line);
         let mut condition = condition::read(&rule.condition, acls, place, &mut read)?;
         if !rule.entry.is_empty() {
-            let atom = self.atom(line, &rule.entry, place)?;
-            condition
-                .alternatives
-                .retain_mut(|alternative| alternative.add(&atom, false));
+            // One key has one atom.
+            for atom in self.atoms(line, &rule.entry, place)? {
+                let alternatives = &mut condition.alternatives;
+                alternatives.retain_mut(|alternative| alternative.add(&atom, false));
+            }
         }
         Ok(condition)
     }
@@ -227,7 +231,7 @@ impl Importer<'_> {
         }
         let mut condition = Alternative::always();
         let path = PathPattern::new(PathKind::Exact, path, false);
-        condition.paths.push(vec![path]);
+        condition.paths.push(Rc::new(vec![path]));
         Some(Step {
             line: line.clone(),
             does: Does::Answer(Answer::plain(200)),
@@ -323,7 +327,8 @@ impl Rules<'_> {
                 continue;
             };
             let alternatives = step.condition.alternatives.iter_mut();
-            for path in alternatives.flat_map(|one| one.paths.iter_mut().flatten()) {
+            let lists = alternatives.flat_map(|one| one.paths.iter_mut());
+            for path in lists.flat_map(Rc::make_mut) {
                 if path.kind == PathKind::Begins && path.text == prefix.1.text {
                     path.kind = PathKind::Segment;
                 }
@@ -335,11 +340,11 @@ impl Rules<'_> {
     pub(super) fn named(&self) -> Named {
         let mut named = Named::default();
         for alternative in self.alternatives() {
-            let Alternative { hosts, paths, .. } = alternative;
-            let hosts = hosts.iter().flatten().chain(&alternative.no_hosts);
-            named.hosts.extend(hosts.cloned());
-            let paths = paths.iter().flatten().chain(&alternative.no_paths);
-            named.paths.extend(paths.cloned());
+            let hosts = alternative.hosts.iter().chain(&alternative.no_hosts);
+            named
+                .hosts
+                .extend(hosts.flat_map(|list| list.iter().cloned()));
+            named.paths.extend(alternative.all_paths().cloned());
         }
         for (proxy, _) in self.backends.values() {
             if let Some((_, path)) = &proxy.strip {

@@ -9,9 +9,9 @@ use ballast_core::table::{
     Bind, ClientTimeouts, Entries, Frontend, FrontendTls, List, Name, OnLimit, Protocol, Route,
 };
 
-use super::acl::Where;
+use super::acl::{Where, is_hello};
 use super::bind::{BindLine, Way};
-use super::clients::ByHost;
+use super::clients::{ByHost, Clients};
 use super::condition::Rule;
 use super::decide::{Action, Closed, Rules, Step};
 use super::importer::Importer;
@@ -140,6 +140,44 @@ impl Importer<'_> {
         name: Name,
         binds: Vec<Bind>,
     ) -> Result<Frontend, Closed> {
+        let led_to = leads(proxy).into_iter();
+        let mut sections = led_to.filter_map(|name| backends.get(name).copied());
+        let asks = |section: &Proxy| section.conditions().flatten().any(|word| is_hello(word));
+        if proxy.is_http || way.tls.is_some() || !(asks(proxy) || sections.any(asks)) {
+            return self.frontend_of(proxy, backends, way, (name, binds), true);
+        }
+        // What becomes of connections that begin otherwise than with a hello of TLS.
+        let (remarks, reached) = (self.report.remarks.len(), self.reached.clone());
+        let begun = (name.clone(), binds.clone());
+        let others = self.frontend_of(proxy, backends, way, begun, false);
+        self.report.remarks.truncate(remarks);
+        self.reached = reached;
+        let mut frontend = self.frontend_of(proxy, backends, way, (name, binds), true)?;
+        match others {
+            Ok(others) if others == frontend => return Ok(frontend),
+            Ok(others) if others.services().next().is_some() => self.report.left_out(&proxy.head, "connections that do not begin with TLS are refused, and haproxy leads them to a backend; give them an address of their own"),
+            _ => {}
+        }
+        if let Some(service) = frontend.service.take() {
+            frontend.protocol = Protocol::Tls;
+            frontend.timeouts.preamble = proxy.inspect_delay.unwrap_or(frontend.timeouts.preamble);
+            frontend.default = Some(Box::new(Route {
+                service: Some(service),
+                ..Route::default()
+            }));
+        }
+        Ok(frontend)
+    }
+
+    /// The frontend of some binds, for connections that begin with a hello of TLS, or for those that do not.
+    fn frontend_of(
+        &mut self,
+        proxy: &Proxy,
+        backends: &Backends<'_>,
+        way: &Way,
+        (name, binds): (Name, Vec<Bind>),
+        has_hello: bool,
+    ) -> Result<Frontend, Closed> {
         let mut rules = proxy.connections.iter();
         let expects_proxy = rules.any(|rule| rule.action == Access::ExpectProxy);
         // Behind a PROXY header `dst_port` is the one that the header names.
@@ -149,6 +187,8 @@ impl Importer<'_> {
             tls: way.tls.is_some(),
             port: port.filter(|_| !way.accept_proxy && !expects_proxy),
             sets_src: proxy.sets_src,
+            sets_port: proxy.sets_port,
+            has_hello,
             changed: Changed::default(),
         };
         let by_name = self.by_name(proxy, place)?;
@@ -238,6 +278,7 @@ impl Importer<'_> {
                 Some(backend) => {
                     let place = Where {
                         sets_src: place.sets_src || backend.sets_src,
+                        sets_port: place.sets_port || backend.sets_port,
                         ..place
                     };
                     let denied = self.denied_by_backend(proxy, backend, place)?;
@@ -256,6 +297,10 @@ impl Importer<'_> {
                         }
                     }
                 }
+                None if self.disabled.contains(&name) => {
+                    let why = format!("backend {name} is disabled, so its requests are denied");
+                    self.report.note(&line, why);
+                }
                 None => {
                     let near = ballast_core::table::nearest(&name, backends.keys().copied());
                     let remedy = near
@@ -265,25 +310,34 @@ impl Importer<'_> {
                 }
             }
         }
-        // Clients who are sent to a backend without servers are not meant to be served.
+        self.deny_unserved(rules, proxy.is_http);
+        Ok(())
+    }
+
+    /// Clients who are sent to a backend that serves nobody are not to be served by another one.
+    fn deny_unserved(&mut self, rules: &mut Rules<'_>, is_http: bool) {
         for step in &mut rules.steps {
             let Does::Backend(name) = &step.does else {
                 continue;
             };
-            let backend = rules.backends.get(name);
-            let is_empty = backend.is_some_and(|(backend, _)| backend.servers.is_empty());
             let mut alternatives = step.condition.alternatives.iter();
-            if is_empty && alternatives.any(|one| !one.clients.is_all()) {
-                if !proxy.is_http {
-                    self.report.note(
-                        &step.line,
-                        "the backend has no server in the table, so these clients are denied",
-                    );
-                }
-                step.does = Does::Deny(Answer::plain(503));
+            if alternatives.all(|one| one.clients.is_all()) {
+                continue;
             }
+            let answer = match rules.backends.get(name) {
+                Some((backend, _)) if backend.servers.is_empty() => Answer::plain(503),
+                Some((_, steps)) => match denied_by(steps) {
+                    Some(answer) => answer,
+                    None => continue,
+                },
+                None => Answer::plain(503),
+            };
+            if !is_http {
+                let why = "the backend serves nobody, so these clients are denied";
+                self.report.note(&step.line, why);
+            }
+            step.does = Does::Deny(answer);
         }
-        Ok(())
     }
 
     fn tcp(
@@ -394,6 +448,18 @@ impl Importer<'_> {
         }
         frontend.routes = List::new(routes);
         Ok(())
+    }
+}
+
+/// What a backend answers everybody; `None`: it serves somebody.
+fn denied_by(steps: &[Step]) -> Option<Answer> {
+    let mut clients = Clients::of(Ranges::all());
+    let index = ByHost::of(steps);
+    let step = clients.pass(steps, &index, None, &any_path(), &mut |_| {}, &mut |_| {});
+    match &step?.does {
+        Does::Deny(answer) => Some(answer.clone()),
+        Does::Auth => Some(Answer::plain(403)),
+        _ => None,
     }
 }
 

@@ -225,8 +225,7 @@ impl Importer<'_> {
         }
         let crosses = |step: &Step| {
             let alternatives = step.condition.alternatives.iter();
-            let mut theirs =
-                alternatives.flat_map(|one| one.paths.iter().flatten().chain(&one.no_paths));
+            let mut theirs = alternatives.flat_map(Alternative::all_paths);
             theirs.any(|path| crossing.contains(&path))
         };
         let all = rules.backends.values_mut().map(|(_, steps)| steps);
@@ -365,15 +364,14 @@ fn apart(
     for step in rules.all_steps() {
         for one in &step.condition.alternatives {
             if one.is_about_hosts() || !one.no_paths.is_empty() || !step.does.chooses() {
-                let paths = one.paths.iter().flatten().chain(&one.no_paths);
-                of_hosts.paths.extend(paths.cloned());
+                of_hosts.paths.extend(one.all_paths().cloned());
             }
         }
     }
     let mut lost = Vec::new();
     for step in before_hosts(&rules.steps) {
         let alternatives = step.condition.alternatives.iter();
-        let paths = alternatives.flat_map(|one| one.paths.iter().flatten());
+        let paths = alternatives.flat_map(|one| one.paths.iter().flat_map(|list| list.iter()));
         let paths: Vec<_> = paths.cloned().collect();
         match of_hosts.fits(paths.len()) {
             true => of_hosts.paths.extend(paths),

@@ -28,6 +28,8 @@ pub(super) struct Importer<'w> {
     pub(super) reached: HashMap<usize, bool>,
     /// Lines whose exceptions from a denial cannot be looked at, so that they deny more than in haproxy.
     pub(super) spared_nobody: HashSet<usize>,
+    /// Names of sections that are disabled.
+    pub(super) disabled: HashSet<String>,
     /// Backends whose endpoints are told the client's address in `X-Forwarded-For`.
     pub(super) told_clients: HashSet<String>,
     /// Addresses of all binds so far.
@@ -51,6 +53,7 @@ impl<'w> Importer<'w> {
             has_folder,
             reached: HashMap::new(),
             spared_nobody: HashSet::new(),
+            disabled: HashSet::new(),
             told_clients: HashSet::new(),
             binds: 0,
             files: Vec::new(),

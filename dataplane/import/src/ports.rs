@@ -85,12 +85,7 @@ impl Tests {
     fn of<'p>(sections: impl Iterator<Item = &'p Proxy>) -> Self {
         let mut tests = Self::default();
         for proxy in sections {
-            proxy.acls.iter().for_each(|line| tests.add(line.from(2)));
-            let rules = proxy.connections.iter().map(|rule| &rule.condition);
-            let requests = proxy.requests.iter().chain(&proxy.redirects);
-            let rules = rules.chain(requests.map(|rule| &rule.condition));
-            let rules = rules.chain(proxy.use_backends.iter().map(|rule| &rule.condition));
-            rules.for_each(|words| tests.add(words));
+            proxy.conditions().for_each(|words| tests.add(words));
         }
         tests
     }

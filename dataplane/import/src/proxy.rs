@@ -39,6 +39,8 @@ pub(super) struct Proxy {
     pub(super) unread: Option<usize>,
     /// Whether a rule gives clients another address than that of their connections.
     pub(super) sets_src: bool,
+    /// Whether a rule gives connections another port than that of the bind.
+    pub(super) sets_port: bool,
 
     pub(super) forwarded_for: Option<Line>,
     /// A line sets another field of `X-Forwarded-` to what Ballast writes there, so that Ballast writes all of them.
@@ -71,6 +73,16 @@ pub(super) struct Proxy {
 }
 
 impl Proxy {
+    /// The words of all ACLs and conditions.
+    pub(super) fn conditions(&self) -> impl Iterator<Item = &[String]> {
+        let acls = self.acls.iter().map(|line| line.from(2));
+        let rules = self.connections.iter().map(|rule| &*rule.condition);
+        let requests = self.requests.iter().chain(&self.redirects);
+        let requests = requests.chain(&self.use_backends);
+        let requests = requests.map(|rule| &*rule.condition);
+        acls.chain(rules).chain(requests)
+    }
+
     /// Whether endpoints get the client's address in `X-Forwarded-For`.
     pub(super) fn tells_clients(&self) -> bool {
         self.forwarded_for.is_some() || self.forwards_all.is_some()

@@ -1,14 +1,15 @@
 //! Sets of client addresses: lists of `accept` and `reject` come to the ranges that remain.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::rc::Rc;
 
 use ipnet::{IpNet, Ipv4Net, Ipv4Subnets, Ipv6Subnets};
 
 /// A set of addresses, as sorted ranges of each family that do not touch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Ranges {
-    v4: Vec<(u128, u128)>,
-    v6: Vec<(u128, u128)>,
+    v4: Rc<Vec<(u128, u128)>>,
+    v6: Rc<Vec<(u128, u128)>>,
 }
 
 const LAST_V4: u128 = 0xffff_ffff;
@@ -21,27 +22,26 @@ impl Ranges {
 
     pub(super) fn all() -> Self {
         Self {
-            v4: vec![(0, LAST_V4)],
-            v6: vec![(0, LAST_V6)],
+            v4: Rc::new(vec![(0, LAST_V4)]),
+            v6: Rc::new(vec![(0, LAST_V6)]),
         }
     }
 
     pub(super) fn of(nets: &[IpNet]) -> Self {
-        let mut set = Self::none();
+        let (mut v4, mut v6) = (Vec::new(), Vec::new());
         for net in nets {
             match net {
-                IpNet::V4(net) => set.v4.push((
+                IpNet::V4(net) => v4.push((
                     net.network().to_bits().into(),
                     net.broadcast().to_bits().into(),
                 )),
-                IpNet::V6(net) => set
-                    .v6
-                    .push((net.network().to_bits(), net.broadcast().to_bits())),
+                IpNet::V6(net) => v6.push((net.network().to_bits(), net.broadcast().to_bits())),
             }
         }
-        set.v4 = merged(set.v4);
-        set.v6 = merged(set.v6);
-        set
+        Self {
+            v4: Rc::new(merged(v4)),
+            v6: Rc::new(merged(v6)),
+        }
     }
 
     pub(super) fn this_host() -> Self {
@@ -50,7 +50,7 @@ impl Ranges {
     }
 
     pub(super) fn is_all(&self) -> bool {
-        *self == Self::all()
+        self.v4[..] == [(0, LAST_V4)] && self.v6[..] == [(0, LAST_V6)]
     }
 
     pub(super) fn is_none(&self) -> bool {
@@ -66,20 +66,32 @@ impl Ranges {
     }
 
     pub(super) fn or(&self, other: &Self) -> Self {
+        if self.is_none() || other.is_all() {
+            return other.clone();
+        }
+        if other.is_none() || self.is_all() {
+            return self.clone();
+        }
         Self {
-            v4: merged([&self.v4[..], &other.v4].concat()),
-            v6: merged([&self.v6[..], &other.v6].concat()),
+            v4: Rc::new(merged([&self.v4[..], &other.v4].concat())),
+            v6: Rc::new(merged([&self.v6[..], &other.v6].concat())),
         }
     }
 
     pub(super) fn not(&self) -> Self {
         Self {
-            v4: without(&self.v4, LAST_V4),
-            v6: without(&self.v6, LAST_V6),
+            v4: Rc::new(without(&self.v4, LAST_V4)),
+            v6: Rc::new(without(&self.v6, LAST_V6)),
         }
     }
 
     pub(super) fn and(&self, other: &Self) -> Self {
+        if self.is_none() || other.is_all() {
+            return self.clone();
+        }
+        if other.is_none() || self.is_all() {
+            return other.clone();
+        }
         self.not().or(&other.not()).not()
     }
 

@@ -251,7 +251,10 @@ impl Reader {
             head: line.clone(),
             ..base
         };
-        if kind != Kind::Defaults && proxy.name.is_empty() {
+        if kind == Kind::Defaults {
+            // They are for the rules of their own section.
+            proxy.acls.clear();
+        } else if proxy.name.is_empty() {
             importer.report.left_out(&line, "has no name; give it one");
         }
         // Until version 1.6 an address could stand behind the name.

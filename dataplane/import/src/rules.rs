@@ -82,6 +82,10 @@ impl Importer<'_> {
                 proxy.sets_src = true;
                 return Err(SET_SRC.into());
             }
+            ["set-dst-port", ..] => {
+                proxy.sets_port = true;
+                return Err(SET_PORT.into());
+            }
             [action, ..] => return Err(format!("`{action}` has no counterpart; remove it")),
             [] => {
                 return Err(
@@ -212,6 +216,10 @@ pub(super) fn tcp_request(
         (_, ["set-src", ..]) => {
             proxy.sets_src = true;
             return Err(SET_SRC.into());
+        }
+        (_, ["set-dst-port", ..]) => {
+            proxy.sets_port = true;
+            return Err(SET_PORT.into());
         }
         (place, [action, ..]) => {
             return Err(format!("`{place} {action}` has no counterpart; remove it"));
@@ -418,6 +426,8 @@ fn strip(
 }
 
 const SET_SRC: &str = "`set-src` has no counterpart: Ballast takes a client's address from its connection, or from a PROXY header (accept-proxy)";
+
+const SET_PORT: &str = "`set-dst-port` has no counterpart: rules of a table look at the port that the client connected to; remove it";
 
 const LEADS_NOWHERE: &str = "leads nowhere; expected `redirect scheme https`, for example";
 

@@ -103,6 +103,16 @@ impl Importer<'_> {
                 let mut words = vec!["deny".to_owned()];
                 words.extend_from_slice(line.from(1));
                 self.http_request(line, &words, proxy)?;
+                // haproxy asks all of these before the first `http-request`.
+                let is_block = |rule: &Rule<Does>| rule.line.word(0) == "block";
+                let at = proxy
+                    .requests
+                    .iter()
+                    .take_while(|rule| is_block(rule))
+                    .count();
+                if let Some(rules) = proxy.requests.get_mut(at..) {
+                    rules.rotate_right(1);
+                }
             }
             "http-response" | "http-after-response" => self.http_response(line, proxy)?,
             "redirect" => self.redirect(line, proxy)?,

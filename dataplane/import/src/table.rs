@@ -8,7 +8,8 @@ use ballast_core::table::{
 };
 
 use super::acl::Where;
-use super::bind::BindLine;
+use super::bind::{BindLine, Way};
+use super::clients::Clients;
 use super::decide::Closed;
 use super::frontends::{Backends, Made, Taken, default_backend};
 use super::importer::Importer;
@@ -190,6 +191,7 @@ impl Importer<'_> {
             if proxy.is_disabled {
                 self.report
                     .note(&proxy.head, "it is disabled, and not in the table");
+                self.disabled.insert(proxy.name.clone());
                 continue;
             }
             let sides = [proxy.kind.has_frontend(), proxy.kind.has_service()];
@@ -212,9 +214,10 @@ impl Importer<'_> {
     fn page_of_stats(&mut self, proxy: &Proxy, stats: &mut Stats, taken: &mut Taken) {
         let mut plain: Vec<(&BindLine, Bind)> = Vec::new();
         for line in &proxy.binds {
-            match line.way.tls {
-                None => plain.extend(line.binds.iter().map(|bind| (line, *bind))),
-                Some(_) => self.report.left_out(&line.line, "the page is not shown over TLS; give it an address of its own, and a frontend in front of that"),
+            match &line.way {
+                Way { tls: Some(_), .. } => self.report.left_out(&line.line, "the page is not shown over TLS; give it an address of its own, and a frontend in front of that"),
+                Way { accept_proxy: true, .. } => self.report.left_out(&line.line, "the page reads no PROXY header; give it an address of its own, without accept-proxy"),
+                _ => plain.extend(line.binds.iter().map(|bind| (line, *bind))),
             }
         }
         let binds = self.free(&plain, "stats", taken);
@@ -225,7 +228,15 @@ impl Importer<'_> {
             );
             return;
         }
-        let clients = self.who_sees(proxy);
+        let is_first = stats.bind.is_none();
+        let of_others = stats.source_ranges.as_deref();
+        let others = of_others.map_or_else(Ranges::all, Ranges::of);
+        let clients = self.who_sees(proxy).map(|clients| {
+            if !is_first && others != clients {
+                self.report.left_out(&proxy.head, "one list of clients is for all addresses of the page: it has those who may come to each of them");
+            }
+            clients.and(&others)
+        });
         let ranges = clients.and_then(|clients| self.source_ranges(&proxy.head, &clients));
         let ranges = match ranges {
             Ok(ranges) => ranges,
@@ -249,19 +260,34 @@ impl Importer<'_> {
             tls: false,
             port: None,
             sets_src: proxy.sets_src,
+            sets_port: proxy.sets_port,
+            has_hello: false,
             changed: Changed::default(),
         };
-        let (mut clients, _) = self.let_in(proxy, None, place)?;
-        let steps = self.steps(proxy, place)?;
-        for step in steps.into_iter().filter(|step| step.does.refuses()) {
-            for alternative in step.condition.alternatives {
-                clients = clients.and_not(&alternative.clients);
+        let (clients, senders) = self.let_in(proxy, None, place)?;
+        if !senders.is_none() {
+            return Err(Closed("the page reads no PROXY header".into()));
+        }
+        let mut clients = Clients::of(clients);
+        for step in self.steps(proxy, place)? {
+            if !step.does.refuses() && step.answer().is_some() {
+                self.report.left_out(&step.line, "the page answers every path of its address by itself, /healthz and /readyz too; give other answers a frontend of their own");
+            }
+            for one in &step.condition.alternatives {
+                let for_some = one.is_about_any_request() || !one.clients.is_all();
+                match step.does {
+                    Does::Allow if one.is_about_any_request() => clients.let_through(&one.clients),
+                    Does::Allow => {}
+                    _ if step.does.refuses() || for_some => clients.refuse(&one.clients, &step),
+                    _ => {}
+                }
             }
         }
-        if proxy.stats_users.is_some() {
-            clients = clients.and(&Ranges::this_host());
-        }
-        Ok(clients)
+        let clients = clients.all();
+        Ok(match proxy.stats_users {
+            Some(_) => clients.and(&Ranges::this_host()),
+            None => clients,
+        })
     }
 
     /// Header edits of a frontend are those of its service in a table, where the service is no other frontend's.

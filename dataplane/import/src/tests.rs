@@ -20,6 +20,7 @@ mod noise;
 mod opened;
 mod oracle;
 mod restrictions;
+mod tried;
 
 use oracle::Made;
 
