@@ -12,10 +12,11 @@ use super::condition::{Acls, Alternative, Condition, Rule};
 use super::decide::{Closed, Step};
 use super::frontends::Backends;
 use super::importer::Importer;
-use super::limits::Before;
+use super::limits::{Before, NoLimit};
 use super::pages::Answer;
 use super::proxy::{Access, Does, Kind, Proxy, Stage};
 use super::ranges::Ranges;
+use super::rules::NO_ANSWER;
 use super::words::Line;
 
 impl Importer<'_> {
@@ -63,8 +64,8 @@ impl Importer<'_> {
         Ok(())
     }
 
-    /// The `tcp-request content` rules of a frontend in mode tcp as rules of its routes, where one looks at the name that clients ask
-    /// for. They take no part in who connects then.
+    /// The `tcp-request content` rules of a section as rules of routes, where one looks at the name that clients ask for, or at a path.
+    /// They take no part in who connects then.
     pub(super) fn by_name(
         &mut self,
         proxy: &Proxy,
@@ -72,7 +73,7 @@ impl Importer<'_> {
     ) -> Result<Option<Vec<Step>>, Closed> {
         let rules = proxy.connections.iter();
         let rules = rules.filter(|rule| Stage::of(&rule.line) == Stage::Content);
-        let rules: Vec<_> = rules.filter(|_| !proxy.is_http).collect();
+        let rules: Vec<_> = rules.collect();
         let acls = match rules.is_empty() {
             true => return Ok(None),
             false => self.acls(proxy, place),
@@ -95,14 +96,25 @@ impl Importer<'_> {
                 spares_allowed: true,
             });
         }
-        let mut all = steps.iter().flat_map(|step| &step.condition.alternatives);
-        if !all.any(|one| one.is_about_hosts()) {
+        if !steps.iter().any(Step::is_about_names) {
             return Ok(None);
         }
         for step in &mut steps {
+            if proxy.is_http && step.does.denies() {
+                self.report.left_out(&step.line, NO_ANSWER);
+            }
             let condition = std::mem::take(&mut step.condition);
             step.condition = self.seen(&step.line, condition, step.does.denies(), false)?;
         }
+        // Whom they accept, the rules about requests may deny.
+        steps.extend(proxy.is_http.then(|| Step {
+            line: proxy.head.clone(),
+            does: Does::NextStage,
+            condition: Condition {
+                alternatives: vec![Alternative::always()],
+            },
+            spares_allowed: false,
+        }));
         Ok(Some(steps))
     }
 
@@ -173,24 +185,20 @@ impl Importer<'_> {
                     backends,
                     rules,
                 };
-                if self.is_limit(rule, &condition, &before, frontend) {
+                if self.is_limit(rule, &condition, &before, frontend)? {
                     continue;
                 }
             }
             let condition = self.seen(&rule.line, condition, denies, false)?;
             for alternative in condition.alternatives {
-                if !alternative.is_about_any_request() && denies && !proxy.is_http {
+                if !alternative.is_about_any_request() && denies {
                     return Err(Closed(format!(
-                        "{} rejects connections by the name that they ask for, which a table does by the routes of a frontend in mode tcp alone; write it there",
+                        "{} rejects connections by the name that they ask for, which a table does by the routes of a frontend alone; write it there",
                         self.places.shown(rule.line.number)
                     )));
                 }
                 if !alternative.is_about_any_request() {
-                    let what_then = match denies {
-                        true => ", so what it rejects is served",
-                        false => "",
-                    };
-                    self.report.left_out(&rule.line, format!("a connection is accepted before its host and path are known{what_then}; write it for requests: http-request deny"));
+                    self.report.left_out(&rule.line, "a connection is accepted before its host and path are known; write it for requests: http-request allow");
                     continue;
                 }
                 let who = &alternative.clients;
@@ -206,14 +214,14 @@ impl Importer<'_> {
         Ok((passing.all(), senders))
     }
 
-    /// The rule by which a backend denies requests of clients whom its `tcp-request` rules do not let in. Those that it has from
-    /// the same `defaults` as the frontend are the frontend's.
+    /// The rules by which a backend denies requests that its `tcp-request` rules do not let in. Those that it has from the same
+    /// `defaults` as the frontend are the frontend's.
     pub(super) fn denied_by_backend(
         &mut self,
         frontend: &Proxy,
         backend: &Proxy,
         place: Where,
-    ) -> Result<Option<Step>, Closed> {
+    ) -> Result<Vec<Step>, Closed> {
         let known = |rule: &Rule<Access>| {
             let mut known = frontend.connections.iter();
             known.any(|known| known.line.number == rule.line.number)
@@ -224,20 +232,30 @@ impl Importer<'_> {
             backend.kind == Kind::Backend || Stage::of(&rule.line) == Stage::Content
         };
         own.connections.retain(|rule| !known(rule) && holds(rule));
+        let mut steps = Vec::new();
+        if own.is_http
+            && let Some(by_name) = self.by_name(&own, place)?
+        {
+            let is_other = |rule: &Rule<Access>| Stage::of(&rule.line) != Stage::Content;
+            own.connections.retain(is_other);
+            steps = by_name;
+        }
         let (clients, _) = self.let_in(&own, None, place)?;
         if clients.is_all() {
-            return Ok(None);
+            return Ok(steps);
         }
         let mut others = Alternative::always();
         others.clients = clients.not();
-        Ok(Some(Step {
+        let denial = Step {
             line: backend.head.clone(),
             does: Does::Deny(Answer::plain(403)),
             condition: Condition {
                 alternatives: vec![others],
             },
             spares_allowed: true,
-        }))
+        };
+        steps.insert(0, denial);
+        Ok(steps)
     }
 
     /// Whether a rule rejects by a counter of each client alone. Then it is added to the limits, or left out.
@@ -247,18 +265,24 @@ impl Importer<'_> {
         condition: &Condition,
         before: &Before<'_>,
         frontend: &mut Frontend,
-    ) -> bool {
+    ) -> Result<bool, Closed> {
         let [alternative] = condition.alternatives.as_slice() else {
-            return false;
+            return Ok(false);
         };
         let Some(counter) = alternative.only_counter() else {
-            return false;
+            return Ok(false);
         };
         match before.limit(counter, frontend) {
             Ok(note) => self.report.note(&rule.line, note),
-            Err(why) => self.report.left_out(&rule.line, why),
+            Err(NoLimit::LeftOut(why)) => self.report.left_out(&rule.line, why),
+            Err(NoLimit::Everybody) => {
+                return Err(Closed(format!(
+                    "{} rejects everybody: a client that connects is counted already, and its count is 1 then; write gt 1, or a higher number",
+                    self.places.shown(rule.line.number)
+                )));
+            }
         }
-        true
+        Ok(true)
     }
 
     /// The ranges of a table; `None`: everybody.

@@ -1,5 +1,6 @@
 //! ACLs: what haproxy looks at, as far as Ballast can look at it too.
 
+use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 use std::rc::Rc;
 
@@ -19,7 +20,7 @@ use super::world::World;
 pub(super) enum Atom {
     Always(bool),
     Clients(Ranges),
-    Hosts(Rc<Vec<HostPattern>>, Unlike),
+    Hosts(Rc<BTreeSet<HostPattern>>, Unlike),
     Paths(Rc<Vec<PathPattern>>),
     /// The client has come so often, or is connected so often.
     Counter(Counter),
@@ -313,7 +314,7 @@ impl Reader<'_> {
         if method == "found" {
             return vec![Atom::Unknown(format!("`{criterion} -m found`"))];
         }
-        let (mut hosts, mut unknown) = (Vec::new(), Vec::new());
+        let (mut hosts, mut unknown) = (BTreeSet::new(), Vec::new());
         let mut unlike = Unlike::default();
         for pattern in &self.patterns {
             if pattern.contains('*') && method != "reg" {
@@ -377,7 +378,7 @@ impl Reader<'_> {
             }
             for text in texts {
                 match text.parse::<HostPattern>() {
-                    Ok(host) => hosts.push(host),
+                    Ok(host) => drop(hosts.insert(host)),
                     Err(_) => unknown.push(format!("the host {pattern:?}")),
                 }
             }

@@ -28,6 +28,8 @@ pub(super) struct Connect {
 /// A check by a request.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Http {
+    /// The line that says it; none where it is not said.
+    pub(super) line: Option<Line>,
     pub(super) method: Option<String>,
     pub(super) path: Option<String>,
     pub(super) host: Option<String>,
@@ -64,6 +66,7 @@ impl Importer<'_> {
             [method, path, ..] => (method.as_str(), path),
         };
         let mut http = Http {
+            line: Some(line.clone()),
             method: Some(method)
                 .filter(|method| *method != "GET")
                 .map(str::to_owned),
@@ -96,6 +99,7 @@ impl Importer<'_> {
         match line.word(1) {
             "send" => {
                 let mut http = check.http.take().unwrap_or_else(Http::options);
+                http.line = Some(line.clone());
                 let mut words = line.from(2).iter();
                 while let Some(word) = words.next() {
                     let value = words.next().map(String::as_str).unwrap_or_default();

@@ -5,45 +5,49 @@ use std::collections::HashMap;
 use ballast_core::table::HostPattern;
 
 use super::decide::{Action, Step};
-use super::pattern::PathPattern;
+use super::pattern::{ByPath, PathPattern};
 use super::proxy::Does;
 use super::ranges::Ranges;
 use super::routes::around;
 use super::words::Line;
 
-/// Rules by the hosts that they ask for, so that of very many only those are looked at that a host may fit.
-pub(super) struct ByHost {
-    /// Those that fit any host, as far as is known without looking.
+/// Rules by the hosts and paths that they look for, so that of very many only those are looked at that a request may fit.
+#[derive(Default)]
+pub(super) struct Index<'s> {
+    /// Those that fit any request, as far as is known without looking.
     any: Vec<usize>,
-    named: HashMap<HostPattern, Vec<usize>>,
+    by_host: HashMap<&'s HostPattern, Vec<usize>>,
+    by_path: ByPath<'s>,
 }
 
-impl ByHost {
-    pub(super) fn of(steps: &[Step]) -> Self {
-        let mut index = Self {
-            any: Vec::new(),
-            named: HashMap::new(),
-        };
+impl<'s> Index<'s> {
+    pub(super) fn of(steps: &'s [Step]) -> Self {
+        let mut index = Self::default();
+        let mut by_path = Vec::new();
         for (at, step) in steps.iter().enumerate() {
-            let alternatives = &step.condition.alternatives;
-            let lists: Option<Vec<_>> = alternatives.iter().map(|one| one.hosts.first()).collect();
-            let Some(lists) = lists else {
-                index.any.push(at);
-                continue;
-            };
-            for host in lists.into_iter().flat_map(|list| list.iter()) {
-                index.named.entry(host.clone()).or_default().push(at);
+            for one in &step.condition.alternatives {
+                match (one.hosts.first(), one.paths.first()) {
+                    (Some(hosts), _) => {
+                        for host in hosts.iter() {
+                            index.by_host.entry(host).or_default().push(at);
+                        }
+                    }
+                    (None, Some(paths)) => by_path.extend(paths.iter().map(|path| (path, at))),
+                    (None, None) => index.any.push(at),
+                }
             }
         }
+        index.by_path = ByPath::of(by_path.into_iter());
         index
     }
 
-    /// The numbers of the rules that a host may fit, in their order.
-    fn fitting(&self, host: Option<&HostPattern>) -> Vec<usize> {
+    /// The numbers of the rules that a request may fit, in their order.
+    fn fitting(&self, host: Option<&HostPattern>, path: &PathPattern) -> Vec<usize> {
         let mut fitting = self.any.clone();
         for pattern in host.into_iter().flat_map(around) {
-            fitting.extend(self.named.get(&pattern).into_iter().flatten());
+            fitting.extend(self.by_host.get(&pattern).into_iter().flatten());
         }
+        fitting.extend(self.by_path.containing(path));
         fitting.sort_unstable();
         fitting.dedup();
         fitting
@@ -108,13 +112,13 @@ impl Clients {
     pub(super) fn pass<'s>(
         &mut self,
         steps: &'s [Step],
-        index: &ByHost,
+        index: &Index<'_>,
         host: Option<&HostPattern>,
         path: &PathPattern,
         cannot: &mut dyn FnMut(&Line),
         took: &mut dyn FnMut(usize),
     ) -> Option<&'s Step> {
-        for index in index.fitting(host) {
+        for index in index.fitting(host, path) {
             let Some(step) = steps.get(index) else {
                 continue;
             };
@@ -124,6 +128,11 @@ impl Clients {
                 who.or(&alternative.clients)
             });
             if who.is_none() {
+                continue;
+            }
+            if step.does == Does::NextStage {
+                self.rest = self.all();
+                self.passed = Ranges::none();
                 continue;
             }
             if step.does == Does::Allow {

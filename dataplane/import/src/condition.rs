@@ -1,15 +1,16 @@
 //! Conditions of rules: ACLs by name or in braces, `if` and `unless`, `or`, `!`. They come to alternatives, of which each
 //! says something about host, path and client address.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::rc::Rc;
 
 use ballast_core::table::HostPattern;
 
 use super::acl::{Atom, SET_SRC, Unlike, Where};
 use super::limits::Counter;
-use super::pattern::{PathPattern, host_contains};
+use super::pattern::PathPattern;
 use super::ranges::Ranges;
+use super::routes::around;
 use super::words::Line;
 
 /// A condition: one of these must hold.
@@ -22,10 +23,10 @@ pub(super) struct Condition {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Alternative {
     /// One of each of these.
-    pub(super) hosts: Vec<Rc<Vec<HostPattern>>>,
+    pub(super) hosts: Vec<Rc<BTreeSet<HostPattern>>>,
     pub(super) paths: Vec<Rc<Vec<PathPattern>>>,
     /// None of any of these.
-    pub(super) no_hosts: Vec<Rc<Vec<HostPattern>>>,
+    pub(super) no_hosts: Vec<Rc<BTreeSet<HostPattern>>>,
     pub(super) no_paths: Vec<Rc<Vec<PathPattern>>>,
     pub(super) clients: Ranges,
     /// How the requests for which it holds differ from those for which haproxy's does.
@@ -84,10 +85,9 @@ impl Alternative {
 
     /// Whether every request of this region fits, as far as host and path say.
     pub(super) fn covers(&self, host: Option<&HostPattern>, path: &PathPattern) -> bool {
-        let has_host = |all: &Rc<Vec<HostPattern>>| {
-            let mut all = all.iter();
-            all.any(|pattern| host_contains(Some(pattern), host))
-        };
+        let around: Vec<HostPattern> = host.into_iter().flat_map(around).collect();
+        let has_host =
+            |all: &Rc<BTreeSet<HostPattern>>| around.iter().any(|host| all.contains(host));
         let has_path =
             |all: &Rc<Vec<PathPattern>>| all.iter().any(|pattern| pattern.contains(path));
         self.hosts.iter().all(has_host)

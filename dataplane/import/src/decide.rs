@@ -1,13 +1,13 @@
 //! What haproxy does with the requests of a region: its rules in their order, first those of the frontend, then those of the
 //! backend.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 
 use ballast_core::table::{HostPattern, Redirect, UrlPath};
 
 use super::acl::{self, Atom, Where};
-use super::clients::{ByHost, Clients};
+use super::clients::{Clients, Index};
 use super::condition::{self, Acls, Alternative, Condition, Rule};
 use super::importer::Importer;
 use super::limits;
@@ -61,7 +61,9 @@ impl Step {
             Does::Deny(answer) | Does::Answer(answer) => Some(Action::Answer(answer.clone())),
             Does::Auth => Some(Action::status(403)),
             Does::Redirect(target) => Some(Action::Redirect(self.line.clone(), target.clone())),
-            Does::Allow | Does::Backend(_) | Does::Default | Does::Changes(_) => None,
+            Does::Allow | Does::NextStage | Does::Backend(_) | Does::Default | Does::Changes(_) => {
+                None
+            }
         }
     }
 }
@@ -85,6 +87,13 @@ impl Importer<'_> {
                 }
             }
             acls.add(line, atoms);
+        }
+        for line in &proxy.unread_acls {
+            let why = format!(
+                "a line of this acl cannot be read: {}",
+                self.places.shown(line.number)
+            );
+            acls.add(line, vec![Atom::Broken(why)]);
         }
         acls
     }
@@ -124,7 +133,6 @@ impl Importer<'_> {
         let acls = self.acls(proxy, place);
         let mut place = place;
         let mut steps = Vec::new();
-        steps.extend(self.monitor(proxy));
         for rule in proxy.requests.iter().chain(&proxy.redirects) {
             if proxy.is_http {
                 match rule.action {
@@ -213,11 +221,8 @@ impl Importer<'_> {
     }
 
     /// The path of `monitor-uri`, which is answered before any rule.
-    fn monitor(&mut self, proxy: &Proxy) -> Option<Step> {
+    pub(super) fn monitor(&mut self, proxy: &Proxy) -> Option<Step> {
         let line = proxy.monitor.as_ref()?;
-        if !proxy.kind.has_frontend() {
-            return None;
-        }
         if !proxy.is_http {
             let why = "in mode tcp it has no effect, as in haproxy";
             self.report.note(line, why);
@@ -306,6 +311,13 @@ impl Importer<'_> {
     }
 }
 
+/// The rules of a frontend and of its backends by what they look for.
+pub(super) struct Indexes<'r> {
+    own: Index<'r>,
+    of_backends: HashMap<&'r str, Index<'r>>,
+    none: Index<'r>,
+}
+
 /// All that decides about the requests of one frontend.
 pub(super) struct Rules<'p> {
     pub(super) steps: Vec<Step>,
@@ -315,27 +327,6 @@ pub(super) struct Rules<'p> {
 }
 
 impl Rules<'_> {
-    /// A path by which a rule finds the backend whose `reqrep` takes it off again is a folder: `/svc` is not meant to be a part of `/svc-10`.
-    pub(super) fn make_folders(&mut self) {
-        for step in &mut self.steps {
-            let Does::Backend(name) = &step.does else {
-                continue;
-            };
-            let backend = self.backends.get(name);
-            let strip = backend.and_then(|(proxy, _)| proxy.strip.as_ref());
-            let Some(prefix) = strip.filter(|(line, _)| line.word(0) != "http-request") else {
-                continue;
-            };
-            let alternatives = step.condition.alternatives.iter_mut();
-            let lists = alternatives.flat_map(|one| one.paths.iter_mut());
-            for path in lists.flat_map(Rc::make_mut) {
-                if path.kind == PathKind::Begins && path.text == prefix.1.text {
-                    path.kind = PathKind::Segment;
-                }
-            }
-        }
-    }
-
     /// Everything that the rules name.
     pub(super) fn named(&self) -> Named {
         let mut named = Named::default();
@@ -370,18 +361,29 @@ impl Rules<'_> {
         self.backends.get(name)?.0.strip.as_ref()
     }
 
+    pub(super) fn indexes(&self) -> Indexes<'_> {
+        let backends = self.backends.iter();
+        Indexes {
+            own: Index::of(&self.steps),
+            of_backends: backends
+                .map(|(name, (_, steps))| (&**name, Index::of(steps)))
+                .collect(),
+            none: Index::default(),
+        }
+    }
+
     /// Where the requests of a region go, and whose are not denied. `cannot` is told of lines that routes cannot follow, and `took`
     /// of those that decided.
     pub(super) fn decide(
         &self,
         host: Option<&HostPattern>,
         path: &PathPattern,
-        index: &ByHost,
+        indexes: &Indexes<'_>,
         cannot: &mut dyn FnMut(&Line),
         took: &mut dyn FnMut(usize),
     ) -> (Verdict<Action>, Ranges) {
         let mut clients = Clients::of(Ranges::all());
-        let step = clients.pass(&self.steps, index, host, path, cannot, took);
+        let step = clients.pass(&self.steps, &indexes.own, host, path, cannot, took);
         let backend = match step.map(|step| &step.does) {
             None | Some(Does::Default) => self.default.as_ref(),
             Some(Does::Backend(name)) => Some(name),
@@ -392,8 +394,8 @@ impl Rules<'_> {
                 Some((_, steps)) => {
                     // The rules of a backend hold for those, too, whom an `allow` of the frontend let through.
                     clients = clients.of_backend();
-                    let step =
-                        clients.pass(steps, &ByHost::of(steps), host, path, cannot, &mut |_| {});
+                    let index = indexes.of_backends.get(&**name).unwrap_or(&indexes.none);
+                    let step = clients.pass(steps, index, host, path, cannot, &mut |_| {});
                     step.and_then(Step::answer)
                         .unwrap_or_else(|| self.service(name, path))
                 }

@@ -11,7 +11,7 @@ use ballast_core::table::{
 
 use super::acl::{Where, is_hello};
 use super::bind::{BindLine, Way};
-use super::clients::{ByHost, Clients};
+use super::clients::{Clients, Index};
 use super::condition::Rule;
 use super::decide::{Action, Closed, Rules, Step};
 use super::importer::Importer;
@@ -230,6 +230,7 @@ impl Importer<'_> {
             self.ticket_keys = Some(keys.clone());
         }
         let mut steps = by_name.unwrap_or_default();
+        steps.extend(self.monitor(proxy));
         steps.extend(self.steps(proxy, place)?);
         let mut rules = Rules {
             steps,
@@ -281,8 +282,7 @@ impl Importer<'_> {
                         sets_port: place.sets_port || backend.sets_port,
                         ..place
                     };
-                    let denied = self.denied_by_backend(proxy, backend, place)?;
-                    let mut steps = Vec::from_iter(denied);
+                    let mut steps = self.denied_by_backend(proxy, backend, place)?;
                     steps.extend(self.steps(backend, place)?);
                     rules.backends.insert(name, (*backend, steps));
                 }
@@ -374,7 +374,7 @@ impl Importer<'_> {
         let (verdict, _) = rules.decide(
             None,
             &any_path(),
-            &ByHost::of(&rules.steps),
+            &rules.indexes(),
             &mut |line| cannot.push(line.clone()),
             &mut |_| {},
         );
@@ -454,7 +454,7 @@ impl Importer<'_> {
 /// What a backend answers everybody; `None`: it serves somebody.
 fn denied_by(steps: &[Step]) -> Option<Answer> {
     let mut clients = Clients::of(Ranges::all());
-    let index = ByHost::of(steps);
+    let index = Index::of(steps);
     let step = clients.pass(steps, &index, None, &any_path(), &mut |_| {}, &mut |_| {});
     match &step?.does {
         Does::Deny(answer) => Some(answer.clone()),

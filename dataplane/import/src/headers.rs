@@ -90,7 +90,7 @@ impl Importer<'_> {
             } else if is_our_own(name, &change, condition) {
                 // Ballast writes these fields by itself, where it writes any of them.
                 proxy.forwards_all.get_or_insert_with(|| line.clone());
-                self.report.note(line, "Ballast writes X-Forwarded-Proto, -Port and -Host in place of the client's (http.x-forwarded); haproxy passes on what no line sets");
+                self.report.left_out(line, "Ballast writes X-Forwarded-Proto, -Port and -Host in place of the client's (http.x-forwarded); haproxy passes on what no line sets");
                 return Ok(());
             }
         }

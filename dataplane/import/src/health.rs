@@ -77,9 +77,10 @@ impl Importer<'_> {
         };
         let is_http = check.http.is_some();
         let http = check.http.clone().unwrap_or_default();
-        let method = self.field(line, "the method", http.method);
-        let path = self.field(line, "the path", http.path);
-        let host = self.field(line, "the host", http.host);
+        let asks = http.line.as_ref().unwrap_or(line);
+        let method = self.field(asks, "the method", http.method);
+        let path = self.field(asks, "the path", http.path);
+        let host = self.field(asks, "the host", http.host);
         let tcp = match !is_http && check.connect.is_none() && speaks_tls(proxy, checks) {
             true => {
                 self.report.left_out(line, "haproxy's check speaks TLS, and Ballast's connects only: an endpoint whose TLS or certificate is wrong is up here; write option httpchk");

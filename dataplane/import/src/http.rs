@@ -1,6 +1,7 @@
 //! Routes of an http or https frontend.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
+use std::rc::Rc;
 
 use ballast_core::table::{
     ErrorPage, Frontend, FrontendHttp, HeaderEdits, HostPattern, List, OrMap, PathMatch, Protocol,
@@ -8,12 +9,11 @@ use ballast_core::table::{
 };
 
 use super::bind::{Tls, Way};
-use super::clients::ByHost;
 use super::condition::Alternative;
 use super::decide::{Action, Closed, Rules, Step};
 use super::importer::Importer;
-use super::pattern::{PathKind, PathPattern};
-use super::proxy::{Change, Edit, Of, Proxy};
+use super::pattern::{PathKind, PathPattern, crossing};
+use super::proxy::{Change, Does, Edit, Of, Proxy};
 use super::ranges::Ranges;
 use super::routes::{self, Named, Region, Verdict, any_path};
 use super::words::Line;
@@ -30,7 +30,8 @@ impl Importer<'_> {
             Some(_) => Protocol::Https,
             None => Protocol::Http,
         };
-        rules.make_folders();
+        self.make_folders(&mut rules);
+        self.prefixes_elsewhere(proxy, &rules);
         self.crossing(&mut rules)?;
         let named = rules.named();
         let (mut regions, served) = self.routes_of(proxy, &rules, &named)?;
@@ -85,6 +86,7 @@ impl Importer<'_> {
         self.ports_of_redirects(frontend, way, &regions);
         self.inner_prefixes(&rules, &regions);
         frontend.errors = self.errors(proxy, &rules);
+        self.own_pages(frontend, proxy, &regions);
         frontend.http = (http != FrontendHttp::default()).then(|| Box::new(http));
         Ok(())
     }
@@ -101,6 +103,10 @@ impl Importer<'_> {
             change: Change::Set(format!("max-age={seconds}")),
         });
         edits.extend(hsts.as_ref().filter(|_| way.tls.is_none()));
+        if let Some((line, _)) = &proxy.hsts {
+            let why = "Ballast's own answers (redirects, denials, errors) have the field, too";
+            self.report.note(line, why);
+        }
         let edits = self.edits(&edits);
         (edits != HeaderEdits::default()).then(|| Box::new(edits))
     }
@@ -129,6 +135,62 @@ impl Importer<'_> {
             {
                 self.report.left_out(line, "the redirect leads to the port of its scheme, and that of haproxy to the port that the client wrote behind the host");
             }
+        }
+    }
+
+    /// A path by which a rule finds the backend whose `reqrep` takes it off again is a folder: `/svc` is not meant to be a part of `/svc-10`.
+    fn make_folders(&mut self, rules: &mut Rules<'_>) {
+        for step in &mut rules.steps {
+            let Does::Backend(name) = &step.does else {
+                continue;
+            };
+            let backend = rules.backends.get(name);
+            let strip = backend.and_then(|(proxy, _)| proxy.strip.as_ref());
+            let Some((_, prefix)) = strip.filter(|(line, _)| line.word(0) != "http-request") else {
+                continue;
+            };
+            let alternatives = step.condition.alternatives.iter_mut();
+            let lists = alternatives.flat_map(|one| one.paths.iter_mut());
+            for path in lists.flat_map(Rc::make_mut) {
+                if path.kind == PathKind::Begins && path.text == prefix.text {
+                    path.kind = PathKind::Segment;
+                    let why = format!(
+                        "{} and what lies below it are meant, and no other path that begins so",
+                        prefix.text
+                    );
+                    self.report.note(&step.line, why);
+                }
+            }
+        }
+    }
+
+    /// Tells of answers whose page no line names.
+    fn own_pages(&mut self, frontend: &Frontend, proxy: &Proxy, regions: &[Region<Action>]) {
+        let verdicts = regions.iter().map(|region| &region.verdict);
+        let answers = verdicts.flat_map(|verdict| [Some(&verdict.action), verdict.denied.as_ref()]);
+        let plain = answers.flatten().filter_map(|action| match action {
+            Action::Answer(answer) if answer.is_plain() => Some(answer.status),
+            _ => None,
+        });
+        let mut statuses: BTreeSet<u16> = plain.collect();
+        for (status, _) in frontend.errors.iter() {
+            statuses.remove(&status.code());
+        }
+        if !statuses.is_empty() {
+            let statuses: Vec<String> = statuses.iter().map(u16::to_string).collect();
+            let why = format!(
+                "answers with status {} have the pages of Ballast, and not those of haproxy; errorfile names others",
+                statuses.join(", ")
+            );
+            self.report.note(&proxy.head, why);
+        }
+    }
+
+    /// Tells of a `listen` that takes the beginning off paths, where it sends requests to other backends.
+    fn prefixes_elsewhere(&mut self, proxy: &Proxy, rules: &Rules<'_>) {
+        let others = rules.backends.keys().any(|name| *name != proxy.name);
+        if let Some((line, _)) = proxy.strip.as_ref().filter(|_| others) {
+            self.report.left_out(line, "requests that this section sends to other backends keep the beginning of their paths; write the line at these, too");
         }
     }
 
@@ -215,18 +277,15 @@ impl Importer<'_> {
 
     /// Leaves out rules whose paths no routes can tell apart.
     fn crossing(&mut self, rules: &mut Rules<'_>) -> Result<(), Closed> {
-        let paths: Vec<_> = rules.named().paths.into_iter().collect();
-        let crossing: Vec<_> = paths
-            .iter()
-            .filter(|path| path.ignore_case && paths.iter().any(|other| path.crosses(other)))
-            .collect();
+        let paths = rules.named().paths;
+        let crossing = crossing(&paths);
         if crossing.is_empty() {
             return Ok(());
         }
         let crosses = |step: &Step| {
             let alternatives = step.condition.alternatives.iter();
             let mut theirs = alternatives.flat_map(Alternative::all_paths);
-            theirs.any(|path| crossing.contains(&path))
+            theirs.any(|path| crossing.contains(path))
         };
         let all = rules.backends.values_mut().map(|(_, steps)| steps);
         for steps in all.chain([&mut rules.steps]) {
@@ -253,7 +312,7 @@ impl Importer<'_> {
         let mut cannot: Vec<Line> = Vec::new();
         let mut served = Ranges::none();
         let mut took = vec![false; rules.steps.len()];
-        let index = ByHost::of(&rules.steps);
+        let indexes = rules.indexes();
         let mut decide = |host: Option<&_>, path: &_| {
             let mut add = |line: &Line| {
                 if !cannot.contains(line) {
@@ -265,7 +324,7 @@ impl Importer<'_> {
                     *took = true;
                 }
             };
-            let (verdict, clients) = rules.decide(host, path, &index, &mut add, &mut tick);
+            let (verdict, clients) = rules.decide(host, path, &indexes, &mut add, &mut tick);
             served = served.or(&clients);
             verdict
         };

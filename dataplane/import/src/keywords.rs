@@ -218,17 +218,18 @@ const TABLE: &[Row] = &[
         "appsession dispatch email-alert external-check filter http-send-name-header log-steps persist quic-initial \
          rspirep rsprep transparent unique-id-format unique-id-header use-fcgi-app"),
     of(Opt, 0, Read,
-        "allbackups forceclose forwardfor httpchk httpclose redis-check smtpchk ssl-hello-chk tcp-check"),
+        "allbackups forceclose forwardfor httpchk httpclose redis-check redispatch smtpchk ssl-hello-chk tcp-check"),
     of(Opt, 0, Nothing,
-        "abortonclose accept-unsafe-violations-in-http-request clitcpka contstats disable-h2-upgrade dontlog-normal \
+        "abortonclose clitcpka contstats disable-h2-upgrade dontlog-normal \
          dontlognull h1-case-adjust-bogus-client h1-case-adjust-bogus-server http-buffer-request http-ignore-probes \
          http-keep-alive http-no-delay http-pretend-keepalive http-restrict-req-hdr-names http-server-close \
          http-tunnel http-use-htx http-use-proxy-header http_proxy httplog httpslog idle-close-on-response \
          independent-streams log-health-checks log-separate-errors logasap nolinger persist prefer-last-server \
-         redispatch socket-stats splice-auto splice-request splice-response srvtcpka tcp-smart-accept \
+         socket-stats splice-auto splice-request splice-response srvtcpka tcp-smart-accept \
          tcp-smart-connect tcpka tcplog"),
-    of(Opt, 0, Noted("Ballast refuses messages that two programs could understand differently"),
-        "accept-invalid-http-request accept-invalid-http-response"),
+    of(Opt, 0, LeftOut("Ballast refuses messages that two programs could understand differently"),
+        "accept-invalid-http-request accept-invalid-http-response accept-unsafe-violations-in-http-request \
+         accept-unsafe-violations-in-http-response"),
     of(Opt, 0, CHECKED, "external-check ldap-check mysql-check pgsql-check spop-check"),
     of(Opt, 0, REMOVE, "checkcache originalto transparent"),
     of(Stats, 0, Read, "admin auth enable http-request scope uri"),
@@ -251,10 +252,10 @@ const TABLE: &[Row] = &[
     of(Bind, 1, Nothing,
         "backlog gid group id level mode name nice process shards tcp-ut thread tls-tickets uid user"),
     of(Bind, 1, REMOVE,
-        "ca-ignore-err ca-sign-file ca-sign-pass ca-verify-file crt-ignore-err maxconn mss npn proto \
+        "accept-netscaler-cip ca-ignore-err ca-sign-file ca-sign-pass ca-verify-file crt-ignore-err maxconn mss npn proto \
          severity-output"),
     of(Bind, 0, REMOVE,
-        "accept-netscaler-cip allow-0rtt expose-fd generate-certificates no-alpn no-ca-names no-tls-tickets \
+        "allow-0rtt expose-fd generate-certificates no-alpn no-ca-names no-tls-tickets \
          no-tlsv13 ssl-skip-self-issued-ca transparent"),
     of(Server, 0, Read,
         "backup check check-ssl disabled enabled no-backup no-check no-check-ssl no-send-proxy no-send-proxy-v2 \

@@ -66,6 +66,14 @@ impl Counter {
     }
 }
 
+/// Why a rule that looks at a counter is no limit.
+pub(super) enum NoLimit {
+    /// A table does not say it, for this reason.
+    LeftOut(String),
+    /// It rejects every client.
+    Everybody,
+}
+
 /// The rules of a section up to one that rejects by a counter.
 pub(super) struct Before<'p> {
     pub(super) proxy: &'p Proxy,
@@ -80,11 +88,12 @@ impl Before<'_> {
         &self,
         counter: &Counter,
         frontend: &mut Frontend,
-    ) -> Result<&'static str, String> {
+    ) -> Result<&'static str, NoLimit> {
         let is_wanted = |number: u8, table: &Option<String>| match counter.number {
             Some(of) => of == number,
             None => self.name(table) == self.name(&counter.table),
         };
+        let left_out = |why: String| Err(NoLimit::LeftOut(why));
         let mut rules = self.proxy.connections.iter().enumerate();
         let found = rules.find_map(|(at, rule)| match &rule.action {
             Access::Track(number, table) if is_wanted(*number, table) => {
@@ -93,10 +102,17 @@ impl Before<'_> {
             _ => None,
         });
         let Some((at, table, is_conditional)) = found else {
-            return Err("no `tcp-request … track-sc` of this section counts clients for it, so it never rejects; remove it".into());
+            return match counter.number {
+                Some(_) => Ok(NEVER),
+                None => left_out("no `tcp-request … track-sc` of this section counts clients for it; remove it, or count them here".into()),
+            };
         };
+        // By its number a client is known once it is counted, and by its address always.
+        if counter.number.is_some() && at >= self.rules {
+            return Ok(NEVER);
+        }
         if is_conditional {
-            return Err(format!("only some clients are counted; {REMEDY}"));
+            return left_out(format!("only some clients are counted; {REMEDY}"));
         }
         let name = match &counter.table {
             None => self.name(table),
@@ -113,7 +129,7 @@ impl Before<'_> {
             .map(|table| &table.stick)
             .filter(|stick| stick.table.is_some())
         else {
-            return Err(format!(
+            return left_out(format!(
                 "there is no stick-table that is understood in {name:?}; {REMEDY}"
             ));
         };
@@ -123,7 +139,7 @@ impl Before<'_> {
             false => counter.least,
         };
         let Some(most) = NonZeroU32::new(most) else {
-            return Err("it rejects everybody; reject without a condition, or remove it".into());
+            return Err(NoLimit::Everybody);
         };
         let lower = |known: &mut Option<NonZeroU32>| {
             *known = Some(known.map_or(most, |known| known.min(most)));
@@ -141,10 +157,10 @@ impl Before<'_> {
                     "it is max-connection-rate-per-client: each frontend counts for itself, IPv6 clients by their /64, and what was rejected does not count",
                 )
             }
-            Counts::PerPeriod if stick.rate_period.is_some() => Err(format!(
+            Counts::PerPeriod if stick.rate_period.is_some() => left_out(format!(
                 "haproxy lets {most} connections in at once and then waits for its period, Ballast counts by the second; {REMEDY}"
             )),
-            _ => Err(format!(
+            _ => left_out(format!(
                 "the stick-table does not store what it looks at; {REMEDY}"
             )),
         }
@@ -167,6 +183,9 @@ pub(super) fn is_counter(shown: &str) -> bool {
     });
     by_number.is_some() || name.starts_with("src_") && !name.starts_with("src_port")
 }
+
+const NEVER: &str =
+    "no line before it counts clients for it, so that it never rejects, in haproxy neither";
 
 /// How clients are limited in a table.
 pub(super) const REMEDY: &str = "limit each client by max-connections-per-client or max-connection-rate-per-client of the frontend";

@@ -198,9 +198,19 @@ fn keep(output: &Path, table: &[u8]) -> io::Result<Option<PathBuf>> {
     if !output.is_file() || fs::read(output)? == table {
         return Ok(None);
     }
-    let mut name = output.file_name().unwrap_or_default().to_owned();
-    name.push(".old");
-    let copy = output.with_file_name(name);
+    let free = (1_u32..).map(|number| {
+        let mut name = output.file_name().unwrap_or_default().to_owned();
+        name.push(match number {
+            1 => ".old".to_owned(),
+            more => format!(".old-{more}"),
+        });
+        output.with_file_name(name)
+    });
+    let Some(copy) = free.take(MOST_COPIES).find(|copy| !copy.exists()) else {
+        return Err(io::Error::other(format!(
+            "there are {MOST_COPIES} copies of tables that were there before; remove some"
+        )));
+    };
     fs::copy(output, &copy)?;
     Ok(Some(copy))
 }
@@ -293,6 +303,9 @@ fn bytes_of(source: impl io::Read) -> io::Result<Vec<u8>> {
         false => Ok(bytes),
     }
 }
+
+/// Copies of tables that were replaced.
+const MOST_COPIES: usize = 1000;
 
 /// Bytes of a file that is read.
 const LARGEST: u64 = 16 << 20;

@@ -51,6 +51,7 @@ impl Importer<'_> {
                 self.report.left_out(line, "fields whose names have other characters than letters, digits and `-`, such as X_A, reach the endpoints, and are no reason to refuse a request");
             }
             "allbackups" => proxy.all_backups = on,
+            "redispatch" => proxy.redispatches = on,
             _ if !on && is_known(Place::Option, name) => {}
             _ => self.keyword(line, Place::Option, name, ""),
         }

@@ -36,6 +36,11 @@ impl Answer {
             ..Self::default()
         }
     }
+
+    /// Whether no line says its body or its fields.
+    pub(super) fn is_plain(&self) -> bool {
+        self.body == Body::Usual && self.fields.is_empty()
+    }
 }
 
 /// The body of an answer.

@@ -1,5 +1,7 @@
 //! Hosts and paths that rules look for: which of two patterns contains the other.
 
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+
 use ballast_core::table::HostPattern;
 
 /// The requests that a rule looks for by their path.
@@ -39,15 +41,16 @@ impl PathPattern {
         if other.ignore_case && !self.ignore_case && has_letters(&self.text) {
             return false;
         }
-        let lower = other.text.to_ascii_lowercase();
-        let theirs = if self.ignore_case {
-            &lower
-        } else {
-            &other.text
-        };
-        let Some(rest) = theirs.strip_prefix(&self.text) else {
+        let Some((begin, rest)) = other.text.split_at_checked(self.text.len()) else {
             return false;
         };
+        let is_alike = match self.ignore_case {
+            true => begin.eq_ignore_ascii_case(&self.text),
+            false => begin == self.text,
+        };
+        if !is_alike {
+            return false;
+        }
         match (self.kind, other.kind) {
             (PathKind::Begins, _) => true,
             (PathKind::Exact, PathKind::Exact) => rest.is_empty(),
@@ -58,19 +61,93 @@ impl PathPattern {
     }
 
     /// Whether some path belongs to both, and neither contains the other: routes cannot tell such patterns apart.
-    pub(super) fn crosses(&self, other: &Self) -> bool {
-        let either = |pattern: &Self| Self {
-            ignore_case: true,
-            text: pattern.text.to_ascii_lowercase(),
-            ..pattern.clone()
-        };
-        let (one, two) = (either(self), either(other));
+    fn crosses(&self, other: &Self) -> bool {
+        let (one, two) = (self.in_any_case(), other.in_any_case());
         let overlap = one.contains(&two) || two.contains(&one);
         overlap
             && self.ignore_case != other.ignore_case
             && !self.contains(other)
             && !other.contains(self)
     }
+
+    fn in_any_case(&self) -> Self {
+        Self {
+            ignore_case: true,
+            text: self.text.to_ascii_lowercase(),
+            ..self.clone()
+        }
+    }
+}
+
+/// Patterns of paths, of which those that contain another one are found without looking at all.
+#[derive(Default)]
+pub(super) struct ByPath<'p> {
+    /// The patterns with their numbers, by their texts: those of one case, and those of any case.
+    known: [BTreeMap<&'p str, Vec<(&'p PathPattern, usize)>>; 2],
+    /// The next shorter text that a text begins with.
+    shorter: [HashMap<&'p str, &'p str>; 2],
+}
+
+impl<'p> ByPath<'p> {
+    pub(super) fn of(patterns: impl Iterator<Item = (&'p PathPattern, usize)>) -> Self {
+        let mut index = Self::default();
+        let [one_case, any_case] = &mut index.known;
+        for (pattern, number) in patterns {
+            let known = match pattern.ignore_case {
+                true => &mut *any_case,
+                false => &mut *one_case,
+            };
+            let of_text = known.entry(&pattern.text).or_default();
+            of_text.push((pattern, number));
+        }
+        for (known, shorter) in index.known.iter().zip(&mut index.shorter) {
+            let mut open: Vec<&str> = Vec::new();
+            for text in known.keys() {
+                while open.pop_if(|before| !text.starts_with(*before)).is_some() {}
+                shorter.extend(open.last().map(|before| (*text, *before)));
+                open.push(text);
+            }
+        }
+        index
+    }
+
+    /// The numbers of the patterns that contain this one.
+    pub(super) fn containing(&self, path: &PathPattern) -> impl Iterator<Item = usize> {
+        let texts = [path.text.clone(), path.text.to_ascii_lowercase()];
+        let both = self.known.iter().zip(&self.shorter).zip(texts);
+        both.flat_map(move |((known, shorter), text)| {
+            // All texts that this one begins with stand before it, and the last one before it begins with them, too.
+            let last = known.range(..=&*text).next_back().map(|(text, _)| *text);
+            let begins = std::iter::successors(last, |text| shorter.get(text).copied());
+            let patterns = begins.filter_map(|text| known.get(text)).flatten();
+            let around = patterns.filter(|(pattern, _)| pattern.contains(path));
+            around.map(|(_, number)| *number).collect::<Vec<usize>>()
+        })
+    }
+}
+
+/// The patterns in any case that lie across one in a certain case.
+pub(super) fn crossing(paths: &BTreeSet<PathPattern>) -> HashSet<PathPattern> {
+    let mut crossing = HashSet::new();
+    if !paths.iter().any(|path| path.ignore_case) {
+        return crossing;
+    }
+    let all: Vec<(&PathPattern, PathPattern)> = paths
+        .iter()
+        .map(|path| (path, path.in_any_case()))
+        .collect();
+    let numbered = all.iter().enumerate();
+    let index = ByPath::of(numbered.map(|(number, (_, any_case))| (any_case, number)));
+    for (path, any_case) in &all {
+        let wider = index.containing(any_case);
+        for (other, _) in wider.filter_map(|number| all.get(number)) {
+            if path.crosses(other) {
+                let one = if path.ignore_case { path } else { other };
+                crossing.insert((*one).clone());
+            }
+        }
+    }
+    crossing
 }
 
 fn has_letters(text: &str) -> bool {

@@ -25,7 +25,8 @@ pub(super) struct Proxy {
 
     pub(super) binds: Vec<BindLine>,
     pub(super) acls: Vec<Line>,
-    /// In the order of their stages.
+    /// Lines of ACLs that cannot be read.
+    pub(super) unread_acls: Vec<Line>,
     pub(super) connections: Vec<Rule<Access>>,
     pub(super) requests: Vec<Rule<Does>>,
     pub(super) redirects: Vec<Rule<Does>>,
@@ -58,9 +59,11 @@ pub(super) struct Proxy {
     pub(super) algorithm: Algorithm,
     pub(super) stick: Stick,
     pub(super) cookie: Option<(Line, String)>,
-    pub(super) retries: Option<u16>,
+    pub(super) retries: Option<(Line, u16)>,
+    /// Whether an attempt that is repeated may go to another server.
+    pub(super) redispatches: bool,
     pub(super) reuse: Reuse,
-    pub(super) source: Option<String>,
+    pub(super) source: Option<Line>,
     /// The paths of which endpoints do not see the beginning, which is the text of the pattern.
     pub(super) strip: Option<(Line, PathPattern)>,
     pub(super) check: Check,
@@ -73,6 +76,13 @@ pub(super) struct Proxy {
 }
 
 impl Proxy {
+    /// Brings the rules into the order in which haproxy asks them.
+    pub(super) fn sort_rules(&mut self) {
+        self.connections.sort_by_key(|rule| Stage::of(&rule.line));
+        self.requests
+            .sort_by_key(|rule| rule.line.word(0) != "block");
+    }
+
     /// The words of all ACLs and conditions.
     pub(super) fn conditions(&self) -> impl Iterator<Item = &[String]> {
         let acls = self.acls.iter().map(|line| line.from(2));
@@ -150,6 +160,8 @@ pub(super) enum Does {
     /// It asks for a password: what Ballast cannot do, so that it denies.
     Auth,
     Backend(String),
+    /// The rules behind it are asked about all whom the ones before it let through.
+    NextStage,
     /// The default backend has it.
     Default,
     /// It changes what rules behind it look at, which Ballast does not.

@@ -6,11 +6,12 @@ use std::collections::{BTreeMap, HashMap};
 use ballast_core::table::nearest;
 
 use super::Source;
+use super::condition::Rule;
 use super::conditional::Blocks;
 use super::importer::Importer;
 use super::keywords::{Becomes, Place, is_known, meant, row};
 use super::pages::HttpErrors;
-use super::proxy::{Kind, Proxy};
+use super::proxy::{Does, Kind, Proxy, What};
 use super::report;
 use super::words::{Line, cut};
 
@@ -28,6 +29,8 @@ enum At {
     Proxy(Box<Proxy>),
     /// `http-errors` of this name.
     Pages(String),
+    /// A section whose first word is no word of haproxy's.
+    Misspelt,
     /// A section without a counterpart, and its last line.
     Unknown(Line, usize),
 }
@@ -77,6 +80,8 @@ impl Importer<'_> {
             };
             let line = cut.line;
             if line.word(0).starts_with('.') && cut.wrong.is_none() {
+                // The branch that began another section ends.
+                reader.has_left &= line.word(0) == ".if";
                 reader.blocks.directive(self, line, &variable);
                 continue;
             }
@@ -113,6 +118,14 @@ impl Importer<'_> {
             reader.begin(self, line);
             return;
         }
+        if let (At::Proxy(_), Some(section)) = (&reader.at, misspelt_section(&line)) {
+            let why =
+                format!("is no section, so its lines are left out, too; did you mean {section}?");
+            self.report.left_out(&line, why);
+            reader.end(self);
+            reader.at = At::Misspelt;
+            return;
+        }
         let result = match &mut reader.at {
             At::Nowhere => {
                 let near = meant(Place::Section, first);
@@ -123,10 +136,8 @@ impl Importer<'_> {
                 Err(format!("stands in no section; {remedy}"))
             }
             At::Global => self.global(&line),
-            At::Proxy(proxy) => match misspelt_section(&line) {
-                Some(section) => Err(format!("is no keyword; did you mean {section}?")),
-                None => self.line(&line, proxy),
-            },
+            At::Proxy(proxy) => self.line(&line, proxy),
+            At::Misspelt => Ok(()),
             At::Pages(name) => reader.sections.pages.line(name, &line),
             At::Unknown(_, last) => {
                 *last = line.number;
@@ -141,9 +152,20 @@ impl Importer<'_> {
 
 /// A line of two words that looks like the beginning of a section.
 fn misspelt_section(line: &Line) -> Option<&'static str> {
-    let near = nearest(line.word(0), ["frontend", "backend"])?;
-    (line.words.len() == 2).then_some(near)
+    let near = nearest(line.word(0), ["frontend", "backend", "listen", "defaults"])?;
+    (line.words.len() == 2 && !is_known(Place::Proxy, line.word(0))).then_some(near)
 }
+
+/// Actions that change the path of a request.
+const CHANGES: [&str; 7] = [
+    "set-path",
+    "set-pathq",
+    "set-uri",
+    "replace-path",
+    "replace-pathq",
+    "replace-uri",
+    "normalize-uri",
+];
 
 struct Reader {
     at: At,
@@ -159,34 +181,54 @@ impl Reader {
     /// A line of haproxy's that cannot be read. Where it says who may not come, the section must not be open without it.
     fn pass_over(&mut self, line: &Line) {
         self.has_left |= is_known(Place::Section, line.word(0));
-        let denies = match line.word(0) {
-            "block" => true,
-            "http-request" => {
-                let turns_away = ["deny", "reject", "return", "tarpit", "silent-drop", "auth"];
-                turns_away.contains(&line.word(1))
-            }
-            "tcp-request" => ["reject", "silent-drop"].contains(&line.word(2)),
-            _ => false,
+        let At::Proxy(proxy) = &mut self.at else {
+            return;
         };
-        if let At::Proxy(proxy) = &mut self.at
-            && denies
-            && !self.has_left
-        {
-            proxy.unread = Some(line.number);
+        if self.has_left {
+            return;
+        }
+        match (line.word(0), line.word(1)) {
+            ("acl", _) => proxy.unread_acls.push(line.clone()),
+            ("block" | "disabled", _) => proxy.unread = Some(line.number),
+            ("stats", "auth" | "http-request" | "scope") => proxy.stats_users = Some(line.clone()),
+            ("http-request", "deny" | "reject" | "return" | "tarpit" | "silent-drop" | "auth") => {
+                proxy.unread = Some(line.number);
+            }
+            ("http-request" | "tcp-request", _) => {
+                let has = |words: &[&str]| line.words.iter().any(|word| words.contains(&&**word));
+                if has(&["reject", "silent-drop", "expect-proxy"]) {
+                    proxy.unread = Some(line.number);
+                }
+                proxy.sets_src |= has(&["set-src"]);
+                proxy.sets_port |= has(&["set-dst-port"]);
+                if has(&CHANGES)
+                    || line
+                        .from(2)
+                        .iter()
+                        .any(|word| word.eq_ignore_ascii_case("host"))
+                {
+                    let changes = Does::Changes(What::Address);
+                    proxy.requests.push(Rule::new(line, changes, &[]));
+                }
+            }
+            _ => {}
         }
     }
 
     /// Puts away the section that ends.
     fn end(&mut self, importer: &mut Importer<'_>) {
         match std::mem::replace(&mut self.at, At::Nowhere) {
-            At::Nowhere | At::Global | At::Pages(_) => {}
+            At::Nowhere | At::Global | At::Misspelt | At::Pages(_) => {}
             At::Proxy(proxy) if proxy.kind == Kind::Defaults => {
                 if !proxy.name.is_empty() {
                     self.named.insert(proxy.name.clone(), (*proxy).clone());
                 }
                 self.defaults = *proxy;
             }
-            At::Proxy(proxy) => self.sections.proxies.push(*proxy),
+            At::Proxy(mut proxy) => {
+                proxy.sort_rules();
+                self.sections.proxies.push(*proxy);
+            }
             At::Unknown(head, last) => {
                 let (kind, why) = match row(Place::Section, head.word(0)).map(|row| row.becomes) {
                     Some(Becomes::Noted(why)) => (report::Kind::Note, why),
@@ -254,6 +296,7 @@ impl Reader {
         if kind == Kind::Defaults {
             // They are for the rules of their own section.
             proxy.acls.clear();
+            proxy.unread_acls.clear();
         } else if proxy.name.is_empty() {
             importer.report.left_out(&line, "has no name; give it one");
         }

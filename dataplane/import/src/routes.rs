@@ -10,7 +10,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use ballast_core::table::HostPattern;
 
-use super::pattern::{PathKind, PathPattern};
+use super::pattern::{ByPath, PathKind, PathPattern};
 use super::ranges::Ranges;
 
 /// What the requests of a region come to.
@@ -62,7 +62,7 @@ pub(super) fn regions<A: Clone + PartialEq>(
     let mut paths: Vec<&PathPattern> = vec![&any];
     paths.extend(named.paths.iter().filter(|path| **path != any));
     let wider_hosts = host_chains(&hosts);
-    let wider_paths = chains(&paths, |outer, inner| outer.contains(inner));
+    let wider_paths = path_chains(&paths);
 
     let mut kept: HashMap<(usize, usize), usize> = HashMap::new();
     let mut regions: Vec<Region<A>> = Vec::new();
@@ -121,13 +121,11 @@ pub(super) fn around(host: &HostPattern) -> impl Iterator<Item = HostPattern> {
 }
 
 /// For each pattern: itself, then the patterns that contain it, the narrowest first.
-fn chains<T>(patterns: &[T], contains: impl Fn(&T, &T) -> bool) -> Vec<Vec<usize>> {
-    let around = |pattern: &T| {
-        let others = patterns.iter().enumerate();
-        let others = others.filter(|(_, other)| contains(other, pattern));
-        others.map(|(index, _)| index).collect::<Vec<usize>>()
-    };
-    let mut chains: Vec<Vec<usize>> = patterns.iter().map(around).collect();
+fn path_chains(paths: &[&PathPattern]) -> Vec<Vec<usize>> {
+    let numbered = paths.iter().enumerate();
+    let index = ByPath::of(numbered.map(|(number, path)| (*path, number)));
+    let around = |path: &&PathPattern| index.containing(path).collect();
+    let mut chains: Vec<Vec<usize>> = paths.iter().map(around).collect();
     // Each pattern lies in all those that contain a wider one: the more contain it, the narrower it is.
     let depths: Vec<usize> = chains.iter().map(Vec::len).collect();
     for chain in &mut chains {

@@ -10,7 +10,7 @@ use super::headers::change;
 use super::importer::Importer;
 use super::pages::{Answer, Said, said};
 use super::pattern::{PathKind, PathPattern};
-use super::proxy::{Access, Does, Of, Proxy, Stage, What};
+use super::proxy::{Access, Does, Of, Proxy, What};
 use super::report::Report;
 use super::section::COUNTS;
 use super::units::{fitting, time};
@@ -100,16 +100,14 @@ impl Importer<'_> {
     /// A rule that turns requests away.
     fn denies(&mut self, line: &Line, action: &str, words: &[&str]) -> Does {
         match action {
-            "reject" => {
-                self.report.left_out(line, "these clients are answered 403, and haproxy closes their connections without an answer; write deny");
+            "reject" | "silent-drop" => {
+                self.report.left_out(line, NO_ANSWER);
                 Does::Deny(Answer::plain(403))
             }
-            "tarpit" | "silent-drop" => {
-                let why =
-                    format!("`{action}`: these clients are answered at once, and not left waiting");
+            "tarpit" => {
+                let why = "these clients are answered at once, and not left waiting";
                 self.report.note(line, why);
-                let usual = if action == "tarpit" { 500 } else { 403 };
-                self.denial(line, words, usual)
+                self.denial(line, words, 500)
             }
             _ => self.denial(line, words, 403),
         }
@@ -195,7 +193,7 @@ pub(super) fn tcp_request(
         ("connection" | "session" | "content", ["reject", ..]) => Access::Reject,
         ("connection" | "session" | "content", ["silent-drop", ..]) => {
             let why = "these clients are closed at once, and not left waiting";
-            report.note(line, why);
+            report.left_out(line, why);
             Access::Reject
         }
         ("connection", ["expect-proxy", "layer4"]) => Access::ExpectProxy,
@@ -231,7 +229,6 @@ pub(super) fn tcp_request(
         }
     };
     proxy.connections.push(Rule::new(line, action, condition));
-    proxy.connections.sort_by_key(|rule| Stage::of(&rule.line));
     Ok(())
 }
 
@@ -406,6 +403,9 @@ fn strip(
         is_rest.then_some((prefix, *kind, *ending))
     });
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/_-.:~".contains(&byte);
+    if proxy.strip.is_some() {
+        return Err("a service takes one beginning off paths, and a line before this one names it; write the others at backends of their own".into());
+    }
     match found {
         Some((prefix, kind, ending))
             if condition.is_empty()
@@ -424,6 +424,10 @@ fn strip(
         _ => Err(NO_STRIP.into()),
     }
 }
+
+/// What differs where haproxy ends a connection for a request.
+pub(super) const NO_ANSWER: &str =
+    "these clients are answered 403, and haproxy gives them no answer; write http-request deny";
 
 const SET_SRC: &str = "`set-src` has no counterpart: Ballast takes a client's address from its connection, or from a PROXY header (accept-proxy)";
 

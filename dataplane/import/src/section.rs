@@ -64,14 +64,15 @@ impl Importer<'_> {
             "rate-limit" if value == "sessions" => proxy.max_rate = some_number(line.word(2))?,
             "retries" => {
                 let retries = value.parse().ok();
-                proxy.retries = Some(retries.ok_or("has no number up to 65535; write one")?);
+                let retries = retries.ok_or("has no number up to 65535; write one")?;
+                proxy.retries = Some((line.clone(), retries));
             }
             "source" if line.words.len() > 2 => {
                 return Err("a source with `usesrc` or `interface` has no counterpart; send-proxy tells endpoints the client's address".into());
             }
             "source" => {
                 let is_any = matches!(value, "0.0.0.0" | "*");
-                proxy.source = (!is_any).then(|| value.into());
+                proxy.source = (!is_any).then(|| line.clone());
             }
             "http-reuse" => proxy.reuse = reuse(value)?,
             "description" => proxy.description = line.from(1).join(" ").parse().ok(),
@@ -103,16 +104,6 @@ impl Importer<'_> {
                 let mut words = vec!["deny".to_owned()];
                 words.extend_from_slice(line.from(1));
                 self.http_request(line, &words, proxy)?;
-                // haproxy asks all of these before the first `http-request`.
-                let is_block = |rule: &Rule<Does>| rule.line.word(0) == "block";
-                let at = proxy
-                    .requests
-                    .iter()
-                    .take_while(|rule| is_block(rule))
-                    .count();
-                if let Some(rules) = proxy.requests.get_mut(at..) {
-                    rules.rotate_right(1);
-                }
             }
             "http-response" | "http-after-response" => self.http_response(line, proxy)?,
             "redirect" => self.redirect(line, proxy)?,
@@ -174,12 +165,13 @@ impl Importer<'_> {
     }
 
     fn cookie(&mut self, line: &Line, proxy: &mut Proxy) -> Result<(), String> {
-        let mut inserted = false;
+        let (mut inserted, mut indirect) = (false, false);
         let mut words = line.from(2).iter().map(String::as_str);
         while let Some(word) = words.next() {
             match word {
                 "insert" => inserted = true,
-                "indirect" | "nocache" | "preserve" | "postonly" | "dynamic" | "httponly" => {}
+                "indirect" => indirect = true,
+                "nocache" | "preserve" | "postonly" | "dynamic" | "httponly" => {}
                 "secure" => self.report.left_out(line, "`secure`: the cookie of Ballast has this attribute where TLS ends at its frontend, and not otherwise; it identifies an endpoint and is no secret"),
                 "domain" | "maxidle" | "maxlife" | "attr" => {
                     words.next();
@@ -192,8 +184,12 @@ impl Importer<'_> {
         if !inserted {
             return Err("without `insert` the application sets the cookie, which Ballast does not read; write `cookie NAME insert`".into());
         }
+        if !indirect {
+            self.report
+                .left_out(line, "endpoints do not see the cookie, as with `indirect`");
+        }
         proxy.cookie = Some((line.clone(), line.word(1).into()));
-        self.report.note(line, "the values of Ballast's cookie are its own, the same on all nodes: clients get a new one once, with the move; endpoints do not see the cookie");
+        self.report.note(line, "the values of Ballast's cookie are its own, the same on all nodes: clients get a new one once, with the move");
         Ok(())
     }
 

@@ -52,8 +52,15 @@ impl Importer<'_> {
             false => OnGone::Keep,
         };
         comments.extend(checked_alike);
-        let source = proxy.source.as_deref();
-        let source = source.and_then(|text| self.source(&proxy.head, text));
+        let source = proxy.source.as_ref();
+        let source = source.and_then(|line| self.source(line));
+        if let Some((line, retries)) = &proxy.retries
+            && !proxy.redispatches
+            && *retries > 0
+            && endpoints.len() > 1
+        {
+            self.report.note(line, "an attempt is repeated at another endpoint, as with option redispatch; without it haproxy repeats it at the same one");
+        }
         let service = Service {
             name,
             description: proxy.description.clone(),
@@ -69,7 +76,7 @@ impl Importer<'_> {
                 .proxy_ssl
                 .then(|| List::new(vec![Tlv::Authority, Tlv::Ssl])),
             send_proxy_udp: Default::default(),
-            retries: proxy.retries.unwrap_or(3),
+            retries: proxy.retries.as_ref().map_or(3, |(_, retries)| *retries),
             max_queue: OrOff::On(MAX_QUEUE),
             source: source.into_iter().collect(),
             timeouts: timeouts(proxy),
@@ -205,16 +212,21 @@ impl Importer<'_> {
         Some(name)
     }
 
-    fn source(&mut self, line: &Line, text: &str) -> Option<IpAddr> {
+    fn source(&mut self, line: &Line) -> Option<IpAddr> {
+        let text = line.word(1);
         let bare = text
             .rsplit_once(':')
             .filter(|_| text.parse::<IpAddr>().is_err());
-        let host = bare.map_or(text, |(host, _)| host);
+        let (host, port) = bare.unwrap_or((text, "0"));
+        if port != "0" {
+            self.report.left_out(line, format!("connections to endpoints do not come from port {port}: a table has their address alone"));
+        }
         match host.trim_matches(['[', ']']).parse::<IpAddr>() {
             Ok(address) if ballast_core::table::no_single_host(address).is_none() => {
                 Some(address.to_canonical())
             }
             Ok(_) => None,
+            Err(_) if matches!(host, "" | "*") => None,
             Err(_) => {
                 self.report
                     .left_out(line, format!("source {text:?} is no address; write one"));

@@ -269,7 +269,8 @@ impl Importer<'_> {
             return Err(Closed("the page reads no PROXY header".into()));
         }
         let mut clients = Clients::of(clients);
-        for step in self.steps(proxy, place)? {
+        let monitor = self.monitor(proxy).into_iter();
+        for step in monitor.chain(self.steps(proxy, place)?) {
             if !step.does.refuses() && step.answer().is_some() {
                 self.report.left_out(&step.line, "the page answers every path of its address by itself, /healthz and /readyz too; give other answers a frontend of their own");
             }

@@ -139,11 +139,7 @@ fn an_answer_that_refuses_stays() {
     assert_closed(&closing);
     let tarpit = http(" http-request tarpit if { path /x }");
     assert!(import(&tarpit).table.contains("status: 500"));
-    assert_left_out(
-        &http(" http-request reject if { path /x }"),
-        5,
-        "without an answer",
-    );
+    assert_left_out(&http(" http-request reject if { path /x }"), 5, "no answer");
 }
 
 #[test]
@@ -297,7 +293,7 @@ fn what_differs_is_no_note() {
         10,
         "an address of its own",
     );
-    let cookie = "cookie S insert httponly\n server s 10.0.0.1:80 cookie a";
+    let cookie = "cookie S insert indirect httponly\n server s 10.0.0.1:80 cookie a";
     table(&of(cookie));
     let some = of(&format!("{cookie}\n server t 10.0.0.4:80"));
     assert_left_out(&some, 10, "servers without `cookie`");

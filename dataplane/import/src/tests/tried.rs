@@ -231,3 +231,243 @@ fn paths_in_mode_tcp_are_not_understood() {
     ));
     assert!(!remarks(&chosen).is_empty());
 }
+
+/// haproxy looks at the path of a request there, and ends the connection.
+#[test]
+fn requests_are_rejected_by_their_path() {
+    let rules = " tcp-request content accept if { path /x/open }\n tcp-request content reject if { path_beg /x }\n http-request deny deny_status 404 if { path /x/open } { src 10.0.0.0/8 }";
+    let text = of("http", &format!("{rules}\n default_backend b"));
+    assert_left_out(&text, 6, "gives them no answer");
+    has(&text, "{path: /x, match: begins, status: 403}");
+    has(&text, "denied: {status: 404}");
+    let behind = of("http", " default_backend b").replace(
+        "backend b\n server",
+        &format!("backend b\n{rules}\n server"),
+    );
+    has(&behind, "{path: /x, match: begins, status: 403}");
+    let page = "listen page\n mode http\n bind 127.0.0.1:8404\n stats enable\n tcp-request content reject if { path_beg /x }\n";
+    assert!(
+        !import(page).table.contains("stats:"),
+        "{}",
+        import(page).table
+    );
+}
+
+#[test]
+fn a_line_of_an_acl_that_cannot_be_read_closes_what_looks_at_it() {
+    let list = " acl bad src 10.0.0.1\n";
+    for unread in [
+        ".if feature(QUIC)\n acl bad src 10.0.0.2\n.endif\n",
+        " acl bad src \"10.0.0.2\n",
+    ] {
+        assert_closed(&of(
+            "http",
+            &format!("{list}{unread} http-request deny if bad\n default_backend b"),
+        ));
+        let others = of(
+            "http",
+            &format!("{list}{unread} http-request deny if {{ path /x }}\n default_backend b"),
+        );
+        has(&others, "path: /x");
+    }
+    for unread in [
+        "http-request set-src hdr(x)\n.endif\n http-request deny if { src 10.0.0.1 }",
+        "tcp-request session set-dst-port int(1)\n.endif\n http-request deny if { dst_port 80 }",
+        "http-request set-path /x\n.endif\n http-request deny if { path /y }",
+        "http-request set-header Host x\n.endif\n http-request deny if { hdr(host) -i y }",
+        "tcp-request connection expect-proxy layer4\n.endif",
+        "disabled\n.endif",
+        "frontend g\n bind 127.0.0.1:81\n.endif\n.if feature(QUIC)\n http-request deny\n.endif",
+        "frontend g\n bind 127.0.0.1:81\n.else\n http-request deny\n.endif",
+    ] {
+        assert_closed(&of(
+            "http",
+            &format!(".if feature(QUIC)\n {unread}\n default_backend b"),
+        ));
+    }
+}
+
+#[test]
+fn a_client_that_connects_is_counted_already() {
+    let text = |lines: &str| {
+        of(
+            "tcp",
+            &format!(
+                " stick-table type ip size 10k expire 10s store conn_cur\n{lines}\n default_backend b"
+            ),
+        )
+    };
+    let track = " tcp-request connection track-sc0 src";
+    let reject = |condition: &str| format!(" tcp-request connection reject if {{ {condition} }}");
+    let all = text(&format!("{track}\n{}", reject("sc0_conn_cur ge 1")));
+    assert_closed(&all);
+    assert_left_out(&all, 3, "rejects everybody");
+    let never = text(&format!("{}\n{track}", reject("sc0_conn_cur ge 1")));
+    assert!(
+        table(&never).frontends[0]
+            .max_connections_per_client
+            .is_none()
+    );
+    let one = table(&text(&format!("{}\n{track}", reject("src_conn_cur ge 1"))));
+    assert_eq!(
+        one.frontends[0].max_connections_per_client.map(u32::from),
+        Some(1)
+    );
+}
+
+#[test]
+fn beginnings_of_paths_are_taken_off_once() {
+    let strip = |name: &str| format!(" http-request replace-path /{name}(/)?(.*) /\\2");
+    let both = format!("backend b\n{}\n{}\n server", strip("a"), strip("b"));
+    let text = of("http", " default_backend b").replace("backend b\n server", &both);
+    assert_left_out(&text, 8, "takes one beginning off");
+    has(&text, "path: /a");
+    assert!(!import(&text).table.contains("path: /b"));
+    let listen = format!(
+        "defaults\n mode http\nlisten l\n bind 127.0.0.1:80\n{}\n use_backend c if {{ path_beg /c }}\n server s 10.0.0.1:80\n{BACKENDS}",
+        strip("l")
+    );
+    assert_left_out(&listen, 5, "keep the beginning");
+    let old = of(
+        "http",
+        " use_backend c if { path_beg /c }\n default_backend b",
+    )
+    .replace(
+        "backend c\n",
+        "backend c\n reqrep ^([^\\ :]*)\\ /c[/]?(.*) \\1\\ /\\2\n",
+    );
+    let old = old.replacen("use_backend c\n reqrep", "use_backend c\n#", 1);
+    assert!(
+        remarks(&old)
+            .iter()
+            .any(|remark| remark.contains("/c and what lies below it")),
+        "{:?}",
+        remarks(&old)
+    );
+}
+
+/// Requests that go on to a `listen` do not come to it.
+#[test]
+fn a_monitor_answers_at_its_own_frontend() {
+    let text = "defaults\n mode http\nfrontend f\n bind 127.0.0.1:80\n default_backend l\nlisten l\n bind 127.0.0.1:81\n monitor-uri /up\n server s 10.0.0.1:80\n";
+    let made = table(text);
+    let routes: Vec<usize> = made.frontends.iter().map(|one| one.routes.len()).collect();
+    assert_eq!(routes, [0, 1]);
+    assert_left_out(
+        &of("http", " monitor-uri /up?x\n default_backend b"),
+        5,
+        "no path of a route",
+    );
+}
+
+#[test]
+fn a_denial_keeps_its_status_beside_an_allow() {
+    has(
+        &of(
+            "http",
+            " http-request allow if { src 10.0.0.0/8 }\n http-request deny deny_status 404\n default_backend b",
+        ),
+        "denied: {status: 404}",
+    );
+    let noted = of(
+        "http",
+        " http-request deny deny_status 404 if { path /x }\n default_backend b",
+    );
+    assert!(
+        remarks(&noted)
+            .iter()
+            .any(|remark| remark.contains("status 404 have the pages of Ballast"))
+    );
+}
+
+#[test]
+fn what_changes_what_others_get_is_no_note() {
+    let frontend = |line: &str, why: &str| {
+        assert_left_out(&of("http", &format!(" {line}\n default_backend b")), 5, why);
+    };
+    frontend("option accept-invalid-http-request", "refuses messages");
+    frontend(
+        "option accept-unsafe-violations-in-http-request",
+        "refuses messages",
+    );
+    frontend("http-request silent-drop if { path /x }", "no answer");
+    frontend(
+        "tcp-request connection silent-drop if { src 10.0.0.1 }",
+        "at once",
+    );
+    frontend(
+        "http-request set-header X-Forwarded-Proto https if { ssl_fc }\n option forwardfor",
+        "in place of the client's",
+    );
+    let backend = |line: &str, at: usize, why: &str| {
+        let text = of("http", " default_backend b").replace(
+            "backend b\n server s 10.0.0.1:80",
+            &format!("backend b\n {line}"),
+        );
+        assert_left_out(&text, at, why);
+    };
+    backend(
+        "cookie S insert\n server s 10.0.0.1:80 cookie a",
+        7,
+        "as with `indirect`",
+    );
+    backend(
+        "server s 10.0.0.1:80\n source 127.0.0.5:1234",
+        8,
+        "port 1234",
+    );
+    backend("server s 10.0.0.1:80\n source *:1234", 8, "port 1234");
+    backend("server s 10.0.0.1:80\n source nobody", 8, "no address");
+    backend(
+        "server s 10.0.0.1:80 check\n option httpchk GET foo",
+        8,
+        "the path of the check",
+    );
+    let bind = of("http", " default_backend b")
+        .replace(":80\n default", ":80 accept-netscaler-cip 1\n default");
+    assert_left_out(&bind, 4, "netscaler-cip 1`");
+    assert_eq!(
+        import(&bind).report.remarks.len(),
+        remarks(&bind)
+            .iter()
+            .filter(|remark| !remark.contains("\"1\""))
+            .count()
+    );
+}
+
+#[test]
+fn attempts_and_hsts_are_noted() {
+    let servers = "backend b\n retries 2\n server s 10.0.0.1:80\n server t 10.0.0.3:80\n";
+    let text =
+        of("http", " default_backend b").replace("backend b\n server s 10.0.0.1:80\n", servers);
+    let told = |text: &str, part: &str| remarks(text).iter().any(|remark| remark.contains(part));
+    assert!(told(&text, "option redispatch"));
+    assert!(!told(
+        &text.replace("retries 2", "retries 2\n option redispatch"),
+        "option redispatch"
+    ));
+    let hsts = of(
+        "http",
+        " http-response set-header Strict-Transport-Security max-age=60\n default_backend b",
+    );
+    assert!(told(&hsts, "own answers"));
+}
+
+#[test]
+fn a_section_whose_first_word_is_misspelt_is_left_out_whole() {
+    for word in ["listn", "frontnd", "bakend", "defalts"] {
+        let text = of(
+            "http",
+            &format!(" default_backend b\n{word} x\n bind 127.0.0.1:81"),
+        );
+        assert_left_out(&text, 6, "did you mean");
+        assert!(!import(&text).table.contains("127.0.0.1:81"), "{word}");
+    }
+    for condition in ["! feature(OPENSSL)", "!feature(OPENSSL)"] {
+        let block = of(
+            "http",
+            &format!(".if {condition}\n http-request deny\n.endif\n default_backend b"),
+        );
+        has(&block, "default: {service: b}");
+    }
+}
