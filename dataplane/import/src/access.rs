@@ -162,8 +162,14 @@ impl Importer<'_> {
         let mut passing = Clients::of(Ranges::all());
         let mut stage = Stage::Connection;
         let mut some_accepted = false;
+        // Those whom the last rules reject: of very many they are taken out at once.
+        let mut rejected: Vec<Ranges> = Vec::new();
         for (rules, rule) in proxy.connections.iter().enumerate() {
             let of_rule = Stage::of(&rule.line);
+            if of_rule != stage || rule.action != Access::Reject {
+                passing.rest = passing.rest.and_not(&Ranges::any_of(&rejected));
+                rejected.clear();
+            }
             if of_rule != stage {
                 (stage, passing) = (of_rule, Clients::of(passing.all()));
             }
@@ -204,13 +210,14 @@ impl Importer<'_> {
                 let who = &alternative.clients;
                 match rule.action {
                     Access::Accept => passing.let_through(who),
-                    Access::Reject => passing.rest = passing.rest.and_not(who),
+                    Access::Reject => rejected.push(who.clone()),
                     Access::ExpectProxy => senders = senders.or(&passing.rest.and(who)),
                     Access::Track(..) => {}
                 }
                 some_accepted |= rule.action == Access::Accept;
             }
         }
+        passing.rest = passing.rest.and_not(&Ranges::any_of(&rejected));
         Ok((passing.all(), senders))
     }
 

@@ -200,19 +200,24 @@ pub(super) fn read(
     let mut rest = words;
     // An `or` with nothing before it, or nothing behind it, says nothing.
     let (mut said_something, mut has_term) = (false, false);
-    // What one alternative names twice, it says once.
+    // What one alternative names twice, it says once, and so does the whole condition.
     let mut named: HashSet<(&str, bool)> = HashSet::new();
+    let mut known: HashSet<&[String]> = HashSet::new();
+    let mut begin = words;
     while let Some((word, after)) = rest.split_first() {
-        rest = after;
         if word.eq_ignore_ascii_case("or") || word == "||" {
-            if has_term {
+            let said = begin.len().saturating_sub(rest.len());
+            let said = begin.get(..said).unwrap_or_default();
+            if has_term && known.insert(said) {
                 normal.append(&mut current);
                 few(&normal)?;
             }
             named.clear();
             (current, has_term) = (vec![Vec::new()], false);
+            (begin, rest) = (after, after);
             continue;
         }
+        rest = after;
         let (mut not, mut name) = (false, word.as_str());
         while let Some(positive) = name.strip_prefix('!') {
             (not, name) = (!not, positive);

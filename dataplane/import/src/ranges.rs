@@ -78,6 +78,16 @@ impl Ranges {
         }
     }
 
+    /// All that lie in one of these sets.
+    pub(super) fn any_of(sets: &[Self]) -> Self {
+        let v4 = sets.iter().flat_map(|set| set.v4.iter().copied());
+        let v6 = sets.iter().flat_map(|set| set.v6.iter().copied());
+        Self {
+            v4: Rc::new(merged(v4.collect())),
+            v6: Rc::new(merged(v6.collect())),
+        }
+    }
+
     pub(super) fn not(&self) -> Self {
         Self {
             v4: Rc::new(without(&self.v4, LAST_V4)),

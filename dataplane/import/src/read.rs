@@ -152,8 +152,10 @@ impl Importer<'_> {
 
 /// A line of two words that looks like the beginning of a section.
 fn misspelt_section(line: &Line) -> Option<&'static str> {
-    let near = nearest(line.word(0), ["frontend", "backend", "listen", "defaults"])?;
-    (line.words.len() == 2 && !is_known(Place::Proxy, line.word(0))).then_some(near)
+    let first = line.word(0);
+    let is_unknown = line.words.len() == 2 && !is_known(Place::Proxy, first);
+    let sections = ["frontend", "backend", "listen", "defaults"];
+    is_unknown.then(|| nearest(first, sections)).flatten()
 }
 
 /// Actions that change the path of a request.
@@ -305,7 +307,7 @@ impl Reader {
             let mut words = vec!["bind".to_owned()];
             words.extend_from_slice(line.from(2));
             match importer.bind(&Line {
-                words,
+                words: words.into(),
                 ..line.clone()
             }) {
                 Ok(bind) => proxy.binds.push(bind),

@@ -83,7 +83,7 @@ impl Report {
             line: line.number,
             last,
             kind,
-            text: line.shown.clone(),
+            text: line.shown.to_string(),
             why: one_line(&why.into()),
         };
         // A line of `defaults` is met once for each proxy that it is for.

@@ -1,6 +1,7 @@
 //! Lines of haproxy's configuration, cut into words: quotes, escapes, comments and environment variables.
 
 use std::iter::Peekable;
+use std::rc::Rc;
 use std::str::Chars;
 
 use super::report::one_line;
@@ -11,9 +12,9 @@ pub(super) struct Line {
     /// Its number in the file, from 1.
     pub(super) number: usize,
     /// Its words, at least one.
-    pub(super) words: Vec<String>,
+    pub(super) words: Rc<[String]>,
     /// The line for people: without passwords and control characters, and not too long.
-    pub(super) shown: String,
+    pub(super) shown: Rc<str>,
 }
 
 impl Line {
@@ -65,8 +66,8 @@ pub(super) fn cut(
     let shown = shown(&text, &words);
     let line = Line {
         number,
-        words,
-        shown,
+        words: words.into(),
+        shown: shown.into(),
     };
     Some(Cut { line, wrong, unset })
 }

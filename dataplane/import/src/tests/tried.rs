@@ -471,3 +471,46 @@ fn a_section_whose_first_word_is_misspelt_is_left_out_whole() {
         has(&block, "default: {service: b}");
     }
 }
+
+/// What names a long list often is imported in the time and the memory of the list. Without an index each takes much longer.
+#[test]
+fn long_lists_that_are_named_often_take_no_longer() {
+    let names: Vec<String> = (0..2000)
+        .map(|number| format!("h{number}.example"))
+        .collect();
+    let acl = format!(" acl big hdr(host) -i {}\n", names.join(" "));
+    let or = vec!["big"; 3000].join(" or ");
+    let and = vec!["big"; 3000].join(" ");
+    for condition in [
+        format!("if {or}"),
+        format!("if {and}"),
+        format!("unless {and} or {or}"),
+    ] {
+        let text = format!(
+            "{acl} http-request deny {condition}\n http-request deny {condition}\n default_backend b"
+        );
+        has(&of("http", &text), "{host: h1999.example, ");
+    }
+    let rejected = |number: usize| {
+        format!(
+            " tcp-request connection reject if {{ src 10.0.{}.{} }}\n",
+            number / 256,
+            number % 256
+        )
+    };
+    let rejected: String = (0..2000).map(rejected).collect();
+    assert_eq!(
+        table(&of("tcp", &format!("{rejected} default_backend b")))
+            .frontends
+            .len(),
+        1
+    );
+    let denied = |number: usize| format!(" http-request deny if {{ path_beg /p{number}/x }}\n");
+    let denied: String = (0..2000).map(denied).collect();
+    assert_eq!(
+        table(&of("http", &format!("{denied} default_backend b"))).frontends[0]
+            .routes
+            .len(),
+        2000
+    );
+}
