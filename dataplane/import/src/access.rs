@@ -127,15 +127,10 @@ impl Importer<'_> {
     ) -> Result<Option<Condition>, Closed> {
         match self.condition_of(rule, acls, place) {
             Ok(condition) => Ok(Some(condition)),
+            Err(why) if rule.action == Access::Reject => Err(self.closed(&rule.line, &why)),
             Err(why) => {
                 self.report.left_out(&rule.line, why);
-                let line = self.places.shown(rule.line.number);
-                match rule.action {
-                    Access::Reject => Err(Closed(format!(
-                        "{line} says who may not come, and cannot be read; correct it"
-                    ))),
-                    _ => Ok(None),
-                }
+                Ok(None)
             }
         }
     }

@@ -339,20 +339,15 @@ impl Reader<'_> {
             };
             let texts: &[String] = match method {
                 "str" => &[bare.to_owned()],
-                "end" => match bare.strip_prefix('.') {
-                    Some(name) => &[format!("*.{name}")],
-                    None => {
-                        let why = format!(
-                            "{bare} and the hosts below it are meant, not every name that ends so"
-                        );
-                        (self.tell)(Kind::LeftOut, why.clone());
-                        unlike.fewer = Some(why);
-                        &[bare.to_owned(), format!("*.{bare}")]
-                    }
-                },
-                "dom" => {
+                "end" if bare.starts_with('.') => &[format!("*{bare}")],
+                "end" | "dom" => {
+                    let not = if method == "end" {
+                        "ends so"
+                    } else {
+                        "has it inside"
+                    };
                     let why = format!(
-                        "{bare} and the hosts below it are meant, not every name that has it inside"
+                        "{bare} and the hosts below it are meant, not every name that {not}"
                     );
                     (self.tell)(Kind::LeftOut, why.clone());
                     unlike.fewer = Some(why);

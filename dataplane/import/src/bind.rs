@@ -89,12 +89,7 @@ impl Importer<'_> {
         text: &str,
         v6_only: bool,
     ) -> Result<Vec<Bind>, String> {
-        let (v6, rest) = family(text).map_err(|other| match other {
-            "unix" | "abns" | "abnsz" | "sockpair" | "fd" => {
-                "Ballast listens at no unix socket; give it an address and a port".into()
-            }
-            _ => format!("Ballast listens at no {other}@ address; give it an address and a port"),
-        })?;
+        let (v6, rest) = family(text)?;
         let Some((host, ports)) = rest.rsplit_once(':') else {
             return Err(format!("{text:?} has no port; write it as ADDRESS:PORT"));
         };

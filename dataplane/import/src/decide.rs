@@ -59,7 +59,6 @@ impl Step {
     pub(super) fn answer(&self) -> Option<Action> {
         match &self.does {
             Does::Deny(answer) | Does::Answer(answer) => Some(Action::Answer(answer.clone())),
-            Does::Auth => Some(Action::status(403)),
             Does::Redirect(target) => Some(Action::Redirect(self.line.clone(), target.clone())),
             Does::Allow | Does::NextStage | Does::Backend(_) | Does::Default | Does::Changes(_) => {
                 None
@@ -140,8 +139,7 @@ impl Importer<'_> {
                     _ => steps.extend(self.step(rule, &acls, place)?),
                 }
             } else {
-                let why = "in mode tcp it has no effect, as in haproxy";
-                self.report.note(&rule.line, why);
+                self.report.note(&rule.line, NOT_IN_TCP);
             }
         }
         for rule in &proxy.use_backends {
@@ -157,12 +155,6 @@ impl Importer<'_> {
         place: Where,
     ) -> Result<Option<Step>, Closed> {
         let (line, does) = (&rule.line, &rule.action);
-        if *does == Does::Auth {
-            self.report.left_out(
-                line,
-                "Ballast asks for no password: who must give one is denied; let the endpoint ask",
-            );
-        }
         let mut condition = match self.condition_of(rule, acls, place) {
             Ok(condition) => condition,
             Err(why) if does.refuses() => return Err(self.closed(line, &why)),
@@ -205,9 +197,7 @@ impl Importer<'_> {
     pub(super) fn hosts_alike(&mut self, line: &Line, does: &Does, condition: &Condition) {
         for one in &condition.alternatives {
             let (why, what_then) = match does {
-                Does::Deny(..) | Does::Auth => {
-                    (&one.unlike.fewer, "what haproxy denies of these is served")
-                }
+                Does::Deny(..) => (&one.unlike.fewer, "what haproxy denies of these is served"),
                 Does::Allow => (
                     &one.unlike.more,
                     "what haproxy does not allow of these is allowed",
@@ -224,8 +214,7 @@ impl Importer<'_> {
     pub(super) fn monitor(&mut self, proxy: &Proxy) -> Option<Step> {
         let line = proxy.monitor.as_ref()?;
         if !proxy.is_http {
-            let why = "in mode tcp it has no effect, as in haproxy";
-            self.report.note(line, why);
+            self.report.note(line, NOT_IN_TCP);
             return None;
         }
         let path = line.word(1);
@@ -298,7 +287,7 @@ impl Importer<'_> {
         Ok(Condition { alternatives })
     }
 
-    fn closed(&mut self, line: &Line, why: &str) -> Closed {
+    pub(super) fn closed(&mut self, line: &Line, why: &str) -> Closed {
         self.report.left_out(line, why);
         self.not_open(line.number)
     }
@@ -435,3 +424,5 @@ impl Rules<'_> {
         }
     }
 }
+
+const NOT_IN_TCP: &str = "in mode tcp it has no effect, as in haproxy";

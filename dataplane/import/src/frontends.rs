@@ -20,7 +20,7 @@ use super::pattern::host_contains;
 use super::ports::groups;
 use super::proxy::{Access, Changed, Does, Kind, Proxy, Stage};
 use super::ranges::Ranges;
-use super::routes::{Named, Region, Verdict, any_path};
+use super::routes::{Named, Region, any_path};
 use super::services::idle;
 use super::table::leads;
 use super::words::Line;
@@ -346,7 +346,10 @@ impl Importer<'_> {
         proxy: &Proxy,
         rules: &Rules<'_>,
     ) -> Result<(), Closed> {
-        let verdict = self.verdict(rules);
+        let mut cannot = Vec::new();
+        let mut add = |line: &Line| cannot.push(line.clone());
+        let (verdict, _) = rules.decide(None, &any_path(), &rules.indexes(), &mut add, &mut |_| {});
+        self.cannot(cannot);
         let Action::Service { name, .. } = verdict.action else {
             return Err(Closed(match verdict.action {
                 Action::Answer(answer) if answer.status == 403 => "nobody may connect to it".into(),
@@ -366,20 +369,6 @@ impl Importer<'_> {
             frontend.timeouts.client = idle(Some(tunnel), false);
         }
         Ok(())
-    }
-
-    /// What becomes of connections that nothing is known of but the client's address.
-    fn verdict(&mut self, rules: &Rules<'_>) -> Verdict<Action> {
-        let mut cannot = Vec::new();
-        let (verdict, _) = rules.decide(
-            None,
-            &any_path(),
-            &rules.indexes(),
-            &mut |line| cannot.push(line.clone()),
-            &mut |_| {},
-        );
-        self.cannot(cannot);
-        verdict
     }
 
     pub(super) fn cannot(&mut self, lines: Vec<Line>) {
@@ -458,7 +447,6 @@ fn denied_by(steps: &[Step]) -> Option<Answer> {
     let step = clients.pass(steps, &index, None, &any_path(), &mut |_| {}, &mut |_| {});
     match &step?.does {
         Does::Deny(answer) => Some(answer.clone()),
-        Does::Auth => Some(Answer::plain(403)),
         _ => None,
     }
 }

@@ -157,8 +157,6 @@ pub(super) enum Does {
     /// An answer that is no denial.
     Answer(Answer),
     Redirect(Redirect),
-    /// It asks for a password: what Ballast cannot do, so that it denies.
-    Auth,
     Backend(String),
     /// The rules behind it are asked about all whom the ones before it let through.
     NextStage,
@@ -197,7 +195,7 @@ impl Changed {
 
 impl Does {
     pub(super) fn denies(&self) -> bool {
-        matches!(self, Self::Deny(..) | Self::Auth)
+        matches!(self, Self::Deny(_))
     }
 
     /// Whether it answers by itself, and leads nowhere.

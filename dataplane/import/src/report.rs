@@ -86,11 +86,7 @@ impl Report {
             text: line.shown.to_string(),
             why: one_line(&why.into()),
         };
-        // A line of `defaults` is met once for each proxy that it is for.
-        let same_line = self.remarks.iter().rev();
-        if !same_line.take(RECENT).any(|known| *known == remark) {
-            self.remarks.push(remark);
-        }
+        self.remarks.push(remark);
     }
 
     pub(super) fn flag(&mut self, flag: impl Into<String>) {
@@ -108,6 +104,7 @@ impl Report {
             remark.line -= before;
             remark.last -= before;
         }
+        // A line of `defaults` is met once for each section that it is for.
         self.remarks.sort();
         self.remarks.dedup();
     }
@@ -153,6 +150,3 @@ impl Places {
 pub(super) fn one_line(text: &str) -> String {
     text.replace(char::is_control, " ")
 }
-
-/// Remarks among which an equal one is looked for at once; others go when all are sorted.
-const RECENT: usize = 16;

@@ -32,7 +32,10 @@ impl Importer<'_> {
                 action @ ("deny" | "reject" | "tarpit" | "silent-drop"),
                 rest @ ..,
             ] => self.denies(line, action, rest),
-            ["auth", ..] => Does::Auth,
+            ["auth", ..] => {
+                self.report.left_out(line, "Ballast asks for no password: who must give one is denied; let the endpoint ask");
+                Does::Deny(Answer::plain(403))
+            }
             ["redirect", rest @ ..] => Does::Redirect(self.target(line, rest)?),
             ["return", rest @ ..] => self.answer(line, rest)?,
             [

@@ -210,12 +210,7 @@ impl Importer<'_> {
                         ));
                     }
                 }
-                "size" => {
-                    let size = value();
-                    super::units::number(size).ok_or_else(|| {
-                        format!("size {size:?} is no number; write one such as 100k")
-                    })?;
-                }
+                "size" => drop(value()),
                 "expire" => {
                     let text = value();
                     let expire = time(text)

@@ -141,30 +141,23 @@ struct Place<'l> {
     v6: Option<bool>,
 }
 
-/// Whether an address is to be of IPv6, and the address; an error is another kind, such as `unix`.
-pub(super) fn family(text: &str) -> Result<(Option<bool>, &str), &str> {
+/// Whether an address is to be of IPv6, and the address; an error is why another kind, such as `unix`, is none.
+pub(super) fn family(text: &str) -> Result<(Option<bool>, &str), String> {
     match text.split_once('@') {
         Some(("ipv4" | "tcp4", rest)) => Ok((Some(false), rest)),
         Some(("ipv6" | "tcp6", rest)) => Ok((Some(true), rest)),
         Some(("tcp", rest)) => Ok((None, rest)),
-        Some((other, _)) => Err(other),
-        None if text.starts_with('/') => Err("unix"),
+        Some(("unix" | "abns" | "abnsz" | "sockpair" | "fd", _)) => Err(NO_UNIX.into()),
+        Some((other, _)) => Err(format!(
+            "Ballast has no {other}@ address; give it an address and a port"
+        )),
+        None if text.starts_with('/') => Err(NO_UNIX.into()),
         None => Ok((None, text)),
     }
 }
 
 fn place(text: &str) -> Result<Place<'_>, String> {
-    let (v6, rest) = match family(text) {
-        Ok(known) => known,
-        Err("unix") if text.starts_with('/') => {
-            return Err("Ballast connects to no unix socket; give it an address and a port".into());
-        }
-        Err(other) => {
-            return Err(format!(
-                "Ballast has no {other}@ address for endpoints; give it an address and a port"
-            ));
-        }
-    };
+    let (v6, rest) = family(text)?;
     let bare = rest
         .strip_prefix('[')
         .and_then(|rest| rest.strip_suffix(']'));
@@ -192,3 +185,6 @@ fn place(text: &str) -> Result<Place<'_>, String> {
         .unwrap_or(host);
     Ok(Place { host, port, v6 })
 }
+
+const NO_UNIX: &str =
+    "Ballast listens at no unix socket, and connects to none; give it an address and a port";

@@ -19,20 +19,6 @@ pub(super) fn time(text: &str) -> Option<Duration> {
     Some(Duration::from_micros(number.saturating_mul(micros)))
 }
 
-/// A number, with `k`, `m` or `g` behind it for a power of 1024 as `stick-table` has it.
-pub(super) fn number(text: &str) -> Option<u64> {
-    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
-    let (number, unit) = text.split_at_checked(digits)?;
-    let shift = match unit {
-        "" => 0,
-        "k" | "K" => 10,
-        "m" | "M" => 20,
-        "g" | "G" => 30,
-        _ => return None,
-    };
-    number.parse::<u64>().ok()?.checked_mul(1 << shift)
-}
-
 /// The longest time of a table.
 pub(super) const LONGEST: Duration = Duration::from_secs(24 * 86_400);
 /// The shortest time of a table.
