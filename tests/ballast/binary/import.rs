@@ -420,7 +420,7 @@ fn what_looks_small_is_as_in_haproxy() {
 }
 
 /// Lines of a frontend and of its backend, a request, and the answer.
-const ALIKE: [(&str, &str, &str, &str); 35] = [
+const ALIKE: [(&str, &str, &str, &str); 38] = [
     (
         "option forwardfor;http-request del-header X-Forwarded-For",
         "server s ECHO",
@@ -630,6 +630,24 @@ const ALIKE: [(&str, &str, &str, &str); 35] = [
         "server s ECHO",
         "HEAD /x HTTP/1.1\r\nHost: a",
         "404  ",
+    ),
+    (
+        "http-request allow if { src 127.0.0.0/8 };use_backend none if { src 127.0.0.0/8 }",
+        "server s ECHO;backend none",
+        "HEAD /x HTTP/1.1\r\nHost: a",
+        "503  ",
+    ),
+    (
+        "http-request allow if { src 10.0.0.0/8 };http-request deny deny_status 404",
+        "server s ECHO",
+        "HEAD /x HTTP/1.1\r\nHost: a",
+        "404  ",
+    ),
+    (
+        "mode tcp;tcp-request inspect-delay 2s;tcp-request content accept if { req.ssl_hello_type 1 };tcp-request content reject",
+        "mode tcp;server s FIRST",
+        "GET /z HTTP/1.1\r\nHost: a",
+        "",
     ),
 ];
 
