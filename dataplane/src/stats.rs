@@ -27,7 +27,7 @@ pub use history::Second;
 pub use json::{api, json, schema, typed};
 pub use meter::Rate;
 pub use observer::{Observer, Of};
-pub(crate) use process::FIELDS;
+pub(crate) use process::{FIELDS, VERSION};
 pub use prometheus::metrics;
 pub use selection::{Form, Kinds, Proxy, Selection};
 pub use snapshot::{

@@ -18,7 +18,7 @@ use support::{Ballast, echo_server, server, table};
 #[test]
 fn one_line_is_answered_and_the_connection_ends() {
     let ballast = Ballast::serve_with_socket("version: 1\n", 1);
-    let version = env!("CARGO_PKG_VERSION");
+    let version = VERSION;
     assert_eq!(say(&ballast, "show version\n"), format!("{version}\n\n"));
     // Only the first line is read, and what was not read does no harm.
     assert_eq!(
@@ -33,7 +33,7 @@ fn one_line_is_answered_and_the_connection_ends() {
 #[test]
 fn commands_of_one_line_are_answered_in_their_order() {
     let ballast = Ballast::serve_with_socket("version: 1\n", 1);
-    let version = env!("CARGO_PKG_VERSION");
+    let version = VERSION;
     assert_eq!(
         say(
             &ballast,
@@ -100,7 +100,7 @@ fn every_answer_ends_with_an_empty_line_and_has_no_other() {
 fn with_a_prompt_a_connection_takes_many_lines() {
     let ballast = Ballast::serve_with_socket("version: 1\n", 1);
     let mut stream = open(&ballast);
-    let version = env!("CARGO_PKG_VERSION");
+    let version = VERSION;
     stream.write_all(b"prompt\n").unwrap();
     assert_eq!(hear(&mut stream, "> "), "\n> ");
     for _ in 0..3 {
@@ -240,6 +240,26 @@ fn socat_is_answered_as_by_haproxy() {
 }
 
 #[test]
+fn tools_of_haproxy_read_the_version_of_a_haproxy_that_can_do_the_same() {
+    let ballast = Ballast::serve_with_socket("version: 1\n", 1);
+    let info = say(&ballast, "show info\n");
+    // As Ansible's module community.general.haproxy reads it, which drains from 1.5 on.
+    let line = info.lines().find(|line| line.contains("Version:")).unwrap();
+    let (_, version) = line.split_once(':').unwrap();
+    let mut parts = version.trim().splitn(4, '.').map(str::parse::<u32>);
+    assert_eq!((parts.next(), parts.next()), (Some(Ok(2)), Some(Ok(6))));
+    assert_eq!(version.trim(), VERSION);
+    let typed = say(&ballast, "show info typed\n");
+    assert!(typed.contains(&format!(":str:{VERSION}\n")), "{typed}");
+    // What it was built from is Ballast's.
+    let built = concat!("\nBuild info: ballast ", env!("CARGO_PKG_VERSION"), "\n");
+    assert!(info.contains(built), "{info}");
+    let metrics = ballast.metrics();
+    let metric = format!("\nhaproxy_process_build_info{{version=\"{VERSION}\"}} 1\n");
+    assert!(metrics.contains(&metric), "{metrics}");
+}
+
+#[test]
 fn show_info_counts_tasks_and_pipes() {
     let endpoint = server(|mut client| {
         let mut byte = [0];
@@ -349,5 +369,8 @@ fn hear(stream: &mut UnixStream, end: &str) -> String {
     }
     String::from_utf8(heard).expect("text")
 }
+
+/// What tools of haproxy are told.
+const VERSION: &str = concat!("2.6.0-ballast-", env!("CARGO_PKG_VERSION"));
 
 const BULK: usize = 4 << 20;

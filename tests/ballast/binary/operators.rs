@@ -33,7 +33,7 @@ fn ctl(socket: &str, line: &str) -> Ended {
 #[test]
 fn ctl_passes_commands_and_prints_answers_raw() {
     let (_process, _folder, socket) = with_socket();
-    let version = env!("CARGO_PKG_VERSION");
+    let version = VERSION;
     let ended = ctl(&socket, "show version;show backend");
     assert_eq!(ended.code, Some(0), "{ended:?}");
     assert_eq!(ended.out, format!("{version}\n\n# name\ns0\n\n"));
@@ -79,7 +79,7 @@ fn ctl_ends_with_1_when_an_answer_is_an_error() {
     let lines = "printf 'nonsense\\nshow version\\n' | \"$0\" ctl --socket \"$1\"";
     let ended = to_its_end(shell.args(["-c", lines, BALLAST, &socket]));
     assert_eq!(ended.code, Some(1), "{ended:?}");
-    let version = format!("{}\n\n", env!("CARGO_PKG_VERSION"));
+    let version = format!("{VERSION}\n\n");
     assert!(
         ended.out.ends_with(&version),
         "what follows is sent: {ended:?}"
@@ -508,3 +508,6 @@ fn one_answer(answer: String) -> SocketAddr {
     });
     address
 }
+
+/// What `show version` answers.
+const VERSION: &str = concat!("2.6.0-ballast-", env!("CARGO_PKG_VERSION"));

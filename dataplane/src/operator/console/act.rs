@@ -98,7 +98,7 @@ async fn look(show: Show, shared: &Shared, level: Level) -> Result<Chunks, Strin
             let failures = |service: &str| tls.service(service).map(|tls| tls.failed());
             servers::errors(&snapshot, &date, &bad_request, &failures).into()
         }
-        Show::Version => format!("{}\n", env!("CARGO_PKG_VERSION")).into(),
+        Show::Version => format!("{}\n", stats::VERSION).into(),
         Show::Schema => stats::schema().into(),
         Show::Snapshot => stats::api(snapshot, Selection::default()),
         Show::Overrides => servers::overrides(&snapshot, plan.overrides()).into(),

@@ -61,7 +61,7 @@ pub(super) const HELP: &str = "  \
   show sess [json]                           : connections and flows, 1000 at most
   show table [<backend> [key <address>]]     : clients with affinity, and their endpoints
   show ssl cert [<file>]                     : certificates of frontends
-  show version                               : the version
+  show version                               : haproxy's version whose interface this is, and Ballast's
   show schema json                           : what the JSON of info and stat looks like
   show overrides                             : what was changed by hand
   show snapshot                              : everything, as JSON

@@ -7,7 +7,7 @@ use prometheus::TextEncoder;
 use prometheus::core::Collector;
 use prometheus::process_collector::ProcessCollector;
 
-use super::super::process::FIELDS;
+use super::super::process::{FIELDS, VERSION};
 use super::super::snapshot::Process;
 use super::super::value::Value;
 use super::{head, kind_of, label};
@@ -41,7 +41,7 @@ fn haproxys(out: &mut Vec<u8>, process: &Process) {
         value.write(out);
         out.push(b'\n');
     }
-    let version = ("version", env!("CARGO_PKG_VERSION"));
+    let version = ("version", VERSION);
     for (name, (key, value), help) in [
         (
             "haproxy_process_node",
@@ -51,7 +51,7 @@ fn haproxys(out: &mut Vec<u8>, process: &Process) {
         (
             "haproxy_process_build_info",
             version,
-            "The version of this program, which is Ballast.",
+            "The version of haproxy whose interface this is, and that of Ballast.",
         ),
     ] {
         head(out, name, "gauge", help);
