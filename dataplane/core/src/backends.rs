@@ -294,15 +294,14 @@ impl<'t> Spec<'t> {
 pub(crate) struct BackendsContext<'a> {
     /// The service of this name.
     pub(crate) services: &'a dyn Fn(&Name) -> Option<Arc<Service>>,
-    /// The records of the frontend; `None` where it has neither backends nor routes with names.
+    /// The records of the frontend; `None` where it has neither backends nor routes.
     pub(crate) records: Option<&'a RouteRecords>,
 }
 
 impl BackendsContext<'_> {
-    /// The counter of a route's requests; `None`: the route has no name.
-    pub(crate) fn requests_of(&self, route: &table::Route) -> Option<Arc<Tally>> {
-        let requests = self.records?.requests_of(route.name.as_ref()?);
-        requests.map(Arc::clone)
+    /// The counter of the requests of the route at this place.
+    pub(crate) fn requests_of(&self, place: usize) -> Option<Arc<Tally>> {
+        self.records?.requests_of(place).map(Arc::clone)
     }
 }
 

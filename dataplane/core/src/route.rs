@@ -220,7 +220,7 @@ pub struct Route {
     pub timeout: Option<Duration>,
     /// The edits of an answer of Ballast's own, where the target is one.
     pub answer_headers: Option<Box<HeaderEdits>>,
-    /// What is counted of a route that has a name.
+    /// What is counted of it; `None`: the table does not have it.
     requests: Option<Arc<Tally>>,
 }
 
@@ -376,7 +376,7 @@ impl Route {
                 Target::Forward(_) => None,
                 Target::Redirect(_) | Target::Answer(_) => route.response_headers.clone(),
             },
-            requests: context.requests_of(route),
+            requests: context.requests_of(place),
             target,
         }
     }

@@ -2,6 +2,8 @@
 //!
 //! Made by the observer, read by every rendering.
 
+use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
 use std::num::NonZeroU16;
@@ -255,6 +257,23 @@ impl FrontendStats {
         self.counts.failures().chain(of_datagrams)
     }
 
+    /// The requests of its routes, by what each is called: its name, or host and path. Routes of the same host and path count
+    /// together.
+    pub(crate) fn requests_by_route(&self) -> BTreeMap<Cow<'_, str>, u64> {
+        let mut requests = BTreeMap::new();
+        let routes = self.spec.all_routes().zip(&self.routes.requests);
+        for (place, (route, count)) in routes.enumerate() {
+            let called = match (&route.name, &route.host) {
+                (Some(name), _) => Cow::Borrowed(&**name),
+                (None, _) if place >= self.spec.routes.len() => "*".into(),
+                (None, Some(host)) => format!("{host}{}", route.path()).into(),
+                (None, None) => format!("*{}", route.path()).into(),
+            };
+            *requests.entry(called).or_default() += count;
+        }
+        requests
+    }
+
     fn dropped(&self, why: Dropped) -> u64 {
         let datagrams = self.datagrams.as_deref();
         datagrams.map_or(0, |datagrams| datagrams.dropped[why.index()])
@@ -264,8 +283,8 @@ impl FrontendStats {
 /// What was counted of a frontend's routes and backends.
 #[derive(Debug, Default)]
 pub struct RouteStats {
-    /// The requests of each route that has a name.
-    pub requests: Vec<(Name, u64)>,
+    /// The requests of each route, in the order of the table, the default last.
+    pub requests: Vec<u64>,
     /// How often each service was chosen.
     pub choices: Vec<Choice>,
 }

@@ -102,6 +102,58 @@ fn a_hundred_requests_are_shared_out_exactly_and_counted_over_swaps() {
 }
 
 #[test]
+fn requests_of_routes_without_a_name_are_counted_by_host_and_path() {
+    let a = Endpoint::saying("a");
+    let text = |more: &str| {
+        routed(
+            &format!(
+                ", routes: [{{path: /x, service: a}}, {{host: b.org, path: /x, status: 204}},
+                  {{host: b.org, path: /x, when: {{method: [PUT]}}, status: 202}}, {{path: /n, name: n, service: a}}],
+                  default: {{status: 404}}{more}"
+            ),
+            &[&service_of("a", "", &[a.address])],
+        )
+    };
+    let ballast = Ballast::serve(&text(""), 2);
+    for (times, line, host) in [
+        (1, "GET /n", "a.org"),
+        (2, "GET /x/y", "a.org"),
+        (3, "GET /x", "b.org"),
+        (4, "PUT /x", "b.org"),
+        (5, "GET /", "b.org"),
+    ] {
+        for _ in 0..times {
+            let mut client = Wire::to(ballast.address());
+            client.send(format!(
+                "{line} HTTP/1.1\r\nHost: {host}\r\nContent-Length: 0\r\n\r\n"
+            ));
+            client.response();
+        }
+    }
+    ballast.swap(&text(", description: another"));
+    for (route, count) in [("n", 1), ("*/x", 2), ("b.org/x", 7), ("*", 5)] {
+        let series = format!("ballast_route_requests_total{{frontend=\"f\",route=\"{route}\"}}");
+        assert_eq!(metric(&ballast, &series), Some(count), "{route}");
+    }
+    let metrics = ballast.metrics();
+    assert_eq!(
+        metrics.matches("\nballast_route_requests_total{").count(),
+        4
+    );
+    let admin = ballast.running.admin()[0];
+    let (_, snapshot) = get(admin, "/api/snapshot");
+    let words = "\"routes\":{\"*\":5,\"*/x\":2,\"b.org/x\":7,\"n\":1}";
+    assert!(snapshot.contains(words), "{snapshot}");
+    // The page has a line for each.
+    let (_, page) = get(admin, "/");
+    for count in 1..=5 {
+        let words =
+            format!("<td class=\"n\">{count}</td><td class=\"fe\"><a href=\"#f/Frontend\">");
+        assert!(page.contains(&words), "{words}: {page}");
+    }
+}
+
+#[test]
 fn requests_are_told_apart_by_method_header_and_query() {
     let [a, b, c, d] = ["a", "b", "c", "d"].map(Endpoint::saying);
     let text = routed(

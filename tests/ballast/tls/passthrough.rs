@@ -68,6 +68,7 @@ fn services_share_the_connections_of_a_name() {
         "ballast_route_requests_total{frontend=\"f\",route=\"shop\"} 20\n",
         "ballast_backend_choices_total{frontend=\"f\",route=\"shop\",service=\"shop\"} 15\n",
         "ballast_backend_choices_total{frontend=\"f\",route=\"\",service=\"other\"} 1\n",
+        "ballast_route_requests_total{frontend=\"f\",route=\"*\"} 1\n",
     ] {
         assert!(metrics.contains(line), "{line}");
     }

@@ -1,4 +1,4 @@
-//! What outlives a plan of a frontend's routes: what was counted of them, by name, and whose turn it is among backends.
+//! What outlives a plan of a frontend's routes: what was counted of them, and whose turn it is among backends.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,8 +12,8 @@ use crate::table::{self, Backend, Name, Reach, Route};
 /// The records of one frontend. Plans with an equal frontend share them; the next plan takes over what is the same there.
 #[derive(Debug, Default)]
 pub struct RouteRecords {
-    /// The requests of each route that has a name.
-    requests: BTreeMap<Name, Arc<Tally>>,
+    /// The requests of each route, in the order of the table, the default last.
+    requests: Box<[Arc<Tally>]>,
     /// The choices of each service, by the name of the route. Routes without a name count together, under `None`.
     choices: BTreeMap<(Option<Name>, Name), Arc<Tally>>,
     /// How many choices by weight there were since the weights changed, by the place of the route.
@@ -53,10 +53,12 @@ impl RouteRecords {
         let known = before.map_or(&none, |(_, records)| records);
         let mut records = Self::default();
         let new = || Arc::new(Tally::new(workers));
-        for name in frontend.all_routes().filter_map(|it| it.name.as_ref()) {
-            let tally = known.requests.get(name).map_or_else(new, Arc::clone);
-            records.requests.insert(name.clone(), tally);
-        }
+        let mut counted = before.map_or_else(FxHashMap::default, |(before, records)| {
+            owners(before).zip(&records.requests).collect()
+        });
+        records.requests = owners(frontend)
+            .map(|owner| counted.remove(&owner).map_or_else(new, Arc::clone))
+            .collect();
         let mut turns = before.map_or_else(FxHashMap::default, |(before, records)| {
             let lists = Shared::all(before);
             lists
@@ -78,9 +80,9 @@ impl RouteRecords {
         (!is_empty).then(|| Arc::new(records))
     }
 
-    /// The requests of the route of this name.
-    pub(crate) fn requests_of(&self, route: &Name) -> Option<&Arc<Tally>> {
-        self.requests.get(route)
+    /// The requests of the route at this place.
+    pub(crate) fn requests_of(&self, place: usize) -> Option<&Arc<Tally>> {
+        self.requests.get(place)
     }
 
     /// The choices of this service by the route of this name.
@@ -93,9 +95,11 @@ impl RouteRecords {
         self.turns.get(&place).map_or_else(Arc::default, Arc::clone)
     }
 
-    /// The requests of each route that has a name, by its name. Of a route whose connections stay unopened: its connections.
-    pub fn requests(&self) -> impl Iterator<Item = (&Name, &Arc<Tally>)> {
-        self.requests.iter()
+    /// The requests of each route, in the order of the table, the default last. Of a route whose connections stay unopened: its
+    /// connections.
+    #[must_use]
+    pub fn requests(&self) -> &[Arc<Tally>] {
+        &self.requests
     }
 
     /// How often each service was chosen, by the name of the route, if it has one, and that of the service.
@@ -139,25 +143,36 @@ impl<'t> Shared<'t> {
 
     /// By what it is the same list in two tables: whose it is, and its weights.
     fn identity(&self) -> (Owner<'t>, Vec<(&'t Name, u32)>) {
-        let owner = match self.route {
-            None => Owner::Frontend,
-            Some(Route {
-                name: Some(name), ..
-            }) => Owner::Named(name),
-            Some(_) if self.is_default => Owner::Default,
-            Some(route) => Owner::For(Reach::of(route)),
-        };
+        let owner = self.route.map_or(Owner::Frontend, |route| {
+            Owner::of_route(route, self.is_default)
+        });
         let backends = self.backends.iter();
         let weights = backends.map(|backend| (&backend.service, backend.weight));
         (owner, weights.collect())
     }
 }
 
-/// Whose list of backends it is.
+/// The routes of this frontend, the default last.
+fn owners(frontend: &table::Frontend) -> impl Iterator<Item = Owner<'_>> {
+    let routes = frontend.all_routes().enumerate();
+    routes.map(|(place, route)| Owner::of_route(route, place >= frontend.routes.len()))
+}
+
+/// What it is in the table whose counts or list of backends these are.
 #[derive(PartialEq, Eq, Hash)]
 enum Owner<'t> {
     Frontend,
     Default,
     Named(&'t Name),
     For(Reach<'t>),
+}
+
+impl<'t> Owner<'t> {
+    fn of_route(route: &'t Route, is_default: bool) -> Self {
+        match &route.name {
+            Some(name) => Self::Named(name),
+            None if is_default => Self::Default,
+            None => Self::For(Reach::of(route)),
+        }
+    }
 }

@@ -24,7 +24,7 @@ pub struct SniRoute {
     pub backends: Backends,
     /// The clients that may use this route, beside the frontend's ranges. `None`: all clients.
     pub sources: Option<PrefixSet>,
-    /// What is counted of a route that has a name.
+    /// What is counted of it.
     connections: Option<Arc<Tally>>,
 }
 
@@ -163,7 +163,7 @@ impl SniRoute {
         Some(Arc::new(Self {
             backends: Backends::compile(&Spec::of_route(route, place), context)?,
             sources: sources(route),
-            connections: context.requests_of(route),
+            connections: context.requests_of(place),
         }))
     }
 }

@@ -17,7 +17,7 @@ use super::text::{Alpn, File, Name, Parameter, ParameterValue, Token, Value};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(default, rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Route {
-    /// A name for its metrics, unique among the routes of its frontend. Absent: it has no metrics of its own.
+    /// A name for its metrics, unique among the routes of its frontend. Absent: they call it by host and path.
     #[serde(skip_serializing_if = "is_default")]
     pub name: Option<Name>,
     /// The host of the requests. Absent: any host.

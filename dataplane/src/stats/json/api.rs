@@ -167,12 +167,10 @@ impl<'a> Certificate<'a> {
     }
 }
 
-/// What only frontends have whose routes have names, or that have backends.
+/// What only frontends have that have routes or backends.
 fn routes<M: SerializeMap>(f: &FrontendStats, map: &mut M) -> Result<(), M::Error> {
     if !f.routes.requests.is_empty() {
-        let requests = f.routes.requests.iter();
-        let requests = requests.map(|(route, count)| (&**route, count));
-        map.serialize_entry("routes", &requests.collect::<BTreeMap<_, _>>())?;
+        map.serialize_entry("routes", &f.requests_by_route())?;
     }
     match f.routes.choices.is_empty() {
         true => Ok(()),

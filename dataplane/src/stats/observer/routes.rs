@@ -16,7 +16,7 @@ impl Cleared {
     pub(super) fn of(frontend: &Frontend) -> Self {
         let records = frontend.records().into_iter();
         let tallies = records.flat_map(|records| {
-            let requests = records.requests().map(|(_, tally)| tally);
+            let requests = records.requests().iter();
             requests.chain(records.choices().map(|(_, _, tally)| tally))
         });
         Self(
@@ -32,12 +32,9 @@ impl Cleared {
             let cleared = self.0.get(&key(tally)).map_or(0, |(_, count)| *count);
             tally.sum().saturating_sub(cleared)
         };
-        let requests = records.requests();
         let choices = records.choices();
         RouteStats {
-            requests: requests
-                .map(|(route, tally)| (route.clone(), since(tally)))
-                .collect(),
+            requests: records.requests().iter().map(since).collect(),
             choices: choices
                 .map(|(route, service, tally)| Choice {
                     route: route.cloned(),

@@ -9,7 +9,7 @@ pub(super) fn families(kinds: Kinds) -> [Family; 2] {
         Family::new(
             kinds,
             "ballast_route_requests_total",
-            "Requests that went where a route says, for routes that have a name; of unopened connections these.",
+            "Requests that went where a route says, by its name, or its host and path; of unopened connections these.",
             Source::Routes,
         ),
         Family::new(
@@ -21,12 +21,12 @@ pub(super) fn families(kinds: Kinds) -> [Family; 2] {
     ]
 }
 
-/// The requests of each route of a frontend that has a name.
+/// The requests of each route of a frontend.
 pub(super) fn requests(frontend: &FrontendStats, series: &mut Series<'_>) {
-    for (route, count) in &frontend.routes.requests {
+    for (route, count) in frontend.requests_by_route() {
         series.begin(&frontend.name);
-        series.label("", "route", route);
-        end(frontend, *count, series);
+        series.label("", "route", &route);
+        end(frontend, count, series);
     }
 }
 

@@ -16,6 +16,8 @@ struct Shown<'s> {
     /// `None`: the frontend itself.
     route: Option<&'s Route>,
     is_default: bool,
+    /// What was counted of it.
+    requests: Option<u64>,
 }
 
 impl Listing {
@@ -32,7 +34,7 @@ impl Listing {
             let cells = cells! {
                 "name" { (what(&shown)) }
                 "" { (target(&shown)) }
-                "n" { @match requests(&shown) { Some(requests) => (exact(requests)), None => "–" } }
+                "n" { @match shown.requests { Some(requests) => (exact(requests)), None => "–" } }
                 "fe" { a href={ "#" (name) "/Frontend" } { (name) } }
             };
             Line::new(format!("r{place}"), "route", cells)
@@ -63,15 +65,22 @@ impl Listing {
 
 fn of_frontend(frontend: &FrontendStats) -> impl Iterator<Item = Shown<'_>> {
     let spec = &frontend.spec;
-    let routes = spec.routes.iter().map(|route| (Some(route), false));
-    let default = spec.default.as_deref().map(|route| (Some(route), true));
-    let itself = (!spec.backends.is_empty()).then_some((None, false));
-    let all = routes.chain(default).chain(itself);
-    all.map(move |(route, is_default)| Shown {
+    let routes = spec
+        .all_routes()
+        .enumerate()
+        .map(move |(place, route)| Shown {
+            frontend,
+            route: Some(route),
+            is_default: place >= spec.routes.len(),
+            requests: frontend.routes.requests.get(place).copied(),
+        });
+    let itself = (!spec.backends.is_empty()).then_some(Shown {
         frontend,
-        route,
-        is_default,
-    })
+        route: None,
+        is_default: false,
+        requests: None,
+    });
+    routes.chain(itself)
 }
 
 /// Which requests it is for.
@@ -139,15 +148,6 @@ fn place(redirect: &Redirect) -> String {
     place
 }
 
-/// The requests that were counted of the route; `None`: the route has no name, and no counter.
-fn requests(shown: &Shown<'_>) -> Option<u64> {
-    let name = shown.route?.name.as_ref()?;
-    let mut counted = shown.frontend.routes.requests.iter();
-    counted
-        .find(|(known, _)| known == name)
-        .map(|(_, count)| *count)
-}
-
 /// How often a backend was chosen. Routes without a name count together.
 fn chosen(shown: &Shown<'_>, service: &Name) -> Option<u64> {
     let name = shown.route.and_then(|route| route.name.as_ref());
@@ -160,7 +160,7 @@ pub(super) fn heads() -> Markup {
     html! {
         th class="name" { "Host and path" }
         th title="The service; of backends their weights, and how often each was chosen" { "Leads to" }
-        th class="n" title="Of routes with a name: requests that went where the route says" { "Requests" }
+        th class="n" title="Requests that went where the route says; where TLS passes unopened, connections" { "Requests" }
         th class="fe" { "Frontend" }
     }
 }
