@@ -6,7 +6,7 @@
 
 use super::check::Doubt;
 use super::leaf::Wrong;
-use super::problems::{Found, Place, Problem, nearest, quoted};
+use super::problems::{Found, Place, Problem, STANDS_TWICE, nearest, quoted};
 use super::schema::{Field, Kind, Range, Rule};
 use super::tree::{Entry, Node};
 
@@ -160,7 +160,11 @@ impl Walk {
         for field in fields.iter().filter(|field| field.is_required) {
             let key = &field.key;
             if !entries.iter().any(|(known, _)| **known == **key) {
-                self.remark(format!("{key} is missing"), format!("add {key}"));
+                let value = match self.at.is_empty() {
+                    true => ": 1", // There is one required key there: version.
+                    false => "",
+                };
+                self.remark(format!("{key} is missing"), format!("add {key}{value}"));
                 self.below(key, Self::doubt_this);
                 let mut more = std::mem::take(entries).into_vec();
                 more.push(field.stand_in());
@@ -240,7 +244,7 @@ impl Walk {
             if earlier.0 == later.0 {
                 let remedy = "keep one of them";
                 self.below(&later.0, |walk| {
-                    walk.remark("this key stands here twice", remedy);
+                    walk.remark(STANDS_TWICE, remedy);
                 });
                 entries[pair[1]].1 = Node::Refused;
             }

@@ -3,6 +3,7 @@
 //! Used where a table is refused: its text is read once more, with the position of each value. JSON is read as the YAML that it
 //! is, too.
 
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 
@@ -10,21 +11,31 @@ use serde::de::{Error, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_saphyr::Spanned;
 
-use super::parse::yaml_options;
-use super::problems::{Place, Problem, plain};
+use super::parse::{LARGEST, yaml_options};
+use super::problems::{Place, Problem, STANDS_TWICE, plain};
 use super::tree::Key;
 
 /// The problems as lines, each with its position in `text`, and with the names of the frontends, services and other items in its
-/// place.
+/// place. A key that stands there again has the position where it does, and the line of the first one.
 #[must_use]
 pub fn located(text: &[u8], problems: &[Problem]) -> Vec<String> {
-    let places = problems.iter().map(|problem| problem.at.as_str());
-    let found = Found::of(text, places.filter(|at| !at.is_empty()));
+    let places = problems.iter().filter(|problem| !problem.is_of_others());
+    let found = Found::of(text, places.map(|problem| problem.at.as_str()));
     problems
         .iter()
         .map(|problem| {
-            let at = found.describe(&problem.at);
-            Problem::new(at, &*problem.why, &*problem.remedy).to_string()
+            let (at, why) = match found.repeated(problem) {
+                Some((first, again)) => {
+                    let why = format!("{}, first in line {}", problem.why, first.line);
+                    (found.describe(&problem.at, Some(again)), why)
+                }
+                None if problem.is_of_others() => (String::new(), problem.why.clone()),
+                None => {
+                    let position = found.nearest(&problem.at);
+                    (found.describe(&problem.at, position), problem.why.clone())
+                }
+            };
+            Problem::new(at, why, &*problem.remedy).to_string()
         })
         .collect()
 }
@@ -32,8 +43,10 @@ pub fn located(text: &[u8], problems: &[Problem]) -> Vec<String> {
 /// What was found of places.
 #[derive(Default)]
 struct Found {
-    /// Line and column of the places that are looked for.
+    /// Line and column of the places that are looked for. The place of the whole text is that of its first key, item or value.
     positions: HashMap<String, Position>,
+    /// Where a key stands in the same map for the last time.
+    again: HashMap<String, Position>,
     /// The names of the items of lists on the way to them.
     names: HashMap<String, Box<str>>,
 }
@@ -51,13 +64,20 @@ impl Found {
         let Ok(text) = std::str::from_utf8(text) else {
             return found;
         };
-        if wanted.is_empty() {
+        if wanted.is_empty() || text.len() > LARGEST {
             return found;
         }
-        // A text that cannot be read has no places, but problems that name their line.
-        if let Ok(tree) = serde_saphyr::from_str_with_options::<Tree>(text, yaml_options(text)) {
-            found.walk(&tree, &mut Place::default(), &wanted);
-        }
+        let read = serde_saphyr::from_str_with_options::<Spanned<Tree>>(text, yaml_options(text));
+        let whole = match read {
+            _ if text.trim().is_empty() => Position { line: 1, column: 1 },
+            Ok(tree) => {
+                found.walk(&tree.value, &mut Place::default(), &wanted);
+                Position::from(&tree)
+            }
+            // A text that cannot be read has no places, but problems that name their line.
+            Err(_) => return found,
+        };
+        found.positions.insert(String::new(), whole);
         found
     }
 
@@ -80,8 +100,16 @@ impl Found {
                 for (key, position, value) in entries {
                     let before = at.enter_key(key);
                     if wanted.contains(&**at) {
-                        self.positions.insert(at.to_owned(), *position);
-                        self.walk(value, at, wanted);
+                        // Of a key that stands there again, the first one was read.
+                        match self.positions.entry(at.to_owned()) {
+                            Entry::Vacant(free) => {
+                                free.insert(*position);
+                                self.walk(value, at, wanted);
+                            }
+                            Entry::Occupied(first) => {
+                                self.again.insert(first.key().clone(), *position);
+                            }
+                        }
                     }
                     at.leave(before);
                 }
@@ -90,8 +118,25 @@ impl Found {
         }
     }
 
-    /// The place with its names, behind its position.
-    fn describe(&self, at: &str) -> String {
+    /// Where a key stands first, and where again, if that is what is wrong.
+    fn repeated(&self, problem: &Problem) -> Option<(Position, Position)> {
+        let positions = || {
+            Some((
+                *self.positions.get(&problem.at)?,
+                *self.again.get(&problem.at)?,
+            ))
+        };
+        positions().filter(|_| problem.why == STANDS_TWICE)
+    }
+
+    /// The position of a place. A key that is missing is looked for where it should be.
+    fn nearest(&self, at: &str) -> Option<Position> {
+        let found = steps(at).filter_map(|step| self.positions.get(step));
+        found.last().copied()
+    }
+
+    /// The place with its names, behind this position.
+    fn describe(&self, at: &str, position: Option<Position>) -> String {
         let mut words = String::new();
         let mut shown = 0;
         for step in steps(at) {
@@ -102,9 +147,10 @@ impl Found {
             }
         }
         words.push_str(at.get(shown..).unwrap_or_default());
-        // A key that is missing is looked for where it should be.
-        let nearest = steps(at).filter_map(|step| self.positions.get(step)).last();
-        match nearest {
+        match position {
+            Some(Position { line, column }) if words.is_empty() => {
+                format!("line {line}, column {column}")
+            }
             Some(Position { line, column }) => format!("line {line}, column {column}: {words}"),
             None => words,
         }
@@ -218,6 +264,7 @@ impl<'de> Visitor<'de> for TreeVisitor {
 
 #[cfg(test)]
 mod tests {
+    use super::super::{Format, parse};
     use super::*;
 
     fn lines(text: &str, places: &[&str]) -> Vec<String> {
@@ -278,10 +325,101 @@ services:
     }
 
     #[test]
+    fn what_the_whole_text_lacks_or_is_has_the_line_where_that_begins() {
+        for (text, format, expected) in [
+            (
+                "# A comment\n\nservices: []\n",
+                Format::Yaml,
+                "line 3, column 1: version is missing; add version: 1",
+            ),
+            (
+                "{\"services\": []}",
+                Format::Json,
+                "line 1, column 1: version is missing; add version: 1",
+            ),
+            (
+                "",
+                Format::Yaml,
+                "line 1, column 1: the file is empty; expected a table, version: 1 at least",
+            ),
+            (
+                " \n\n",
+                Format::Json,
+                "line 1, column 1: the file is empty; expected a table, version: 1 at least",
+            ),
+            (
+                "# a\n- x\n- y\n",
+                Format::Yaml,
+                "line 2, column 1: this is a list, not a table; expected a table, version: 1 at least",
+            ),
+            (
+                "\n[1]",
+                Format::Json,
+                "line 2, column 1: this is a list, not a table; expected a table, version: 1 at least",
+            ),
+            (
+                "hello",
+                Format::Yaml,
+                "line 1, column 1: \"hello\" is a text, not a table; expected a table, version: 1 at least",
+            ),
+            (
+                "a: 1",
+                Format::Yaml,
+                "line 1, column 1: its keys (a) are none of a table; expected a table, version: 1 at least",
+            ),
+        ] {
+            let problems = parse(text.as_bytes(), format).unwrap_err();
+            assert_eq!(located(text.as_bytes(), &problems), [expected], "{text}");
+        }
+        let comments = parse(b"# a\n# b\n", Format::Yaml).unwrap_err();
+        let lines = located(b"# a\n# b\n", &comments).join("\n");
+        assert!(lines.starts_with("line "), "{lines}");
+        assert!(
+            lines.ends_with(": nothing but comments; expected a table, version: 1 at least"),
+            "{lines}"
+        );
+        let bytes = b"version: 1\n# \xff\n";
+        let lines = located(bytes, &parse(bytes, Format::Yaml).unwrap_err());
+        assert_eq!(
+            lines,
+            ["line 2: byte 13 is not UTF-8; expected a text in UTF-8"]
+        );
+    }
+
+    #[test]
+    fn a_key_that_stands_twice_names_the_line_of_the_first_one() {
+        for (text, format, expected) in [
+            (
+                "version: 1\nservices:\n  - {name: a, retires: 1, endpoints: []}\ngeneration: 2\nservices:\n  - {}\n  - {}\n",
+                Format::Yaml,
+                &[
+                    "line 5, column 1: services: this key stands here twice, first in line 2; keep one of them",
+                    "line 3, column 15: services[0] (a).retires: is not a known key; did you mean retries?",
+                ][..],
+            ),
+            (
+                "{\"version\": 1,\n\"services\": [{\"name\": \"a\",\n\"name\": \"b\", \"endpoints\": [],\n\"name\": \"c\"}]}",
+                Format::Json,
+                &[
+                    "line 4, column 1: services[0] (a).name: this key stands here twice, first in line 2; keep one of them",
+                ],
+            ),
+        ] {
+            let problems = parse(text.as_bytes(), format).unwrap_err();
+            assert_eq!(located(text.as_bytes(), &problems), expected, "{text}");
+        }
+    }
+
+    #[test]
     fn what_cannot_be_found_is_said_without_a_position() {
         assert_eq!(lines("[", &["services[0]"]), ["services[0]"]);
         let whole = Problem::new("", "why", "remedy");
-        assert_eq!(located(b"a: 1", &[whole]), ["why; remedy"]);
+        assert_eq!(located(b"[", &[whole]), ["why; remedy"]);
+        let others = Problem::new("", "7 more problems are not shown", "correct these first");
+        assert_eq!(
+            located(b"a: 1", &[others]),
+            ["7 more problems are not shown; correct these first"]
+        );
         assert_eq!(located(b"\xff", &[]), Vec::<String>::new());
     }
 }

@@ -29,6 +29,11 @@ impl Problem {
             remedy: remedy.into(),
         }
     }
+
+    /// Whether it only counts the problems that are not shown.
+    pub(super) fn is_of_others(&self) -> bool {
+        self.at.is_empty() && self.remedy == THESE_FIRST
+    }
 }
 
 impl fmt::Display for Problem {
@@ -167,7 +172,7 @@ impl Found {
             problems.push(Problem::new(
                 "",
                 format!("{} more problems are not shown", self.more),
-                "correct these first",
+                THESE_FIRST,
             ));
         }
         problems
@@ -255,3 +260,9 @@ const SHOWN: usize = 60;
 
 /// Problems that are kept at most.
 const KEPT: usize = 1000;
+
+/// The remedy where not all Problems are shown.
+const THESE_FIRST: &str = "correct these first";
+
+/// The mistake of a key that stands in one map several times.
+pub(super) const STANDS_TWICE: &str = "this key stands here twice";

@@ -146,7 +146,7 @@ fn a_whole_text_that_is_no_table_gets_one_problem() {
             "its keys (a, b) are none of a table",
             table,
         ),
-        row("{}".to_owned(), "", "version is missing", "add version"),
+        row("{}".to_owned(), "", "version is missing", "add version: 1"),
     ]);
     let nothing: Vec<Problem> = parse(b"null", Format::Json).unwrap_err().into();
     assert_eq!(nothing, [Problem::new("", "nothing stands in it", table)]);

@@ -27,7 +27,7 @@ fn versions() {
             "frontends: []".to_owned(),
             "",
             "version is missing",
-            "add version",
+            "add version: 1",
         ),
     ]);
 }
