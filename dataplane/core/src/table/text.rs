@@ -49,7 +49,7 @@ text! {
 }
 
 text! {
-    /// What may stand in a header, or in the status line of a request.
+    /// What may stand in a header.
     pub struct Value(Box<str>): "the value of a header", "printable text without line ends",
         r"^[^\r\n]*$", "prod", is_value;
 }
