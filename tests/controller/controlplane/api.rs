@@ -214,7 +214,7 @@ enum Scope {
 
 type Kind = (&'static str, (&'static str, &'static str, Scope));
 
-const KINDS: [Kind; 18] = [
+const KINDS: [Kind; 20] = [
     (
         "CustomResourceDefinition",
         (
@@ -262,7 +262,21 @@ const KINDS: [Kind; 18] = [
         "ServiceAccount",
         ("api/v1", "serviceaccounts", Scope::Namespace),
     ),
+    (
+        "ValidatingAdmissionPolicy",
+        (ADMISSION, "validatingadmissionpolicies", Scope::Cluster),
+    ),
+    (
+        "ValidatingAdmissionPolicyBinding",
+        (
+            ADMISSION,
+            "validatingadmissionpolicybindings",
+            Scope::Cluster,
+        ),
+    ),
 ];
+
+const ADMISSION: &str = "apis/admissionregistration.k8s.io/v1";
 
 const RBAC: &str = "apis/rbac.authorization.k8s.io/v1";
 const APPLIED: &str = "?fieldManager=person&force=true";

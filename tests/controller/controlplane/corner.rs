@@ -189,12 +189,14 @@ impl<'a> Corner<'a> {
         assert_eq!(denied, [""; 0], "what rc.yaml does not grant");
     }
 
-    /// What rc.yaml says, with this corner's names. The roles are for all, and there already for all but the first.
+    /// What rc.yaml says, with this corner's names. The roles and the policies are for all, and there already for all but the first.
     fn installation(&self) -> Vec<Value> {
         let text = rc_yaml().replace(
             "namespace: ballast\n",
             &format!("namespace: {}\n", self.home),
         );
+        // The accounts of every corner.
+        let text = of_all_corners(&text);
         documents(&text)
             .into_iter()
             .filter_map(|mut document| {
@@ -204,7 +206,11 @@ impl<'a> Corner<'a> {
                         let name = document["metadata"]["name"].as_str().unwrap_or_default();
                         document["metadata"]["name"] = json!(format!("{name}-{}", self.name));
                     }
-                    Some("ClusterRole") => {
+                    Some(
+                        "ClusterRole"
+                        | "ValidatingAdmissionPolicy"
+                        | "ValidatingAdmissionPolicyBinding",
+                    ) => {
                         let applied = self.plane.admin.apply(&document, "");
                         applied.expect("a role that the API server takes");
                         return None;
@@ -421,6 +427,21 @@ impl<'a> Corner<'a> {
     pub(crate) fn must(&self, answer: Answer) -> Value {
         answer.unwrap_or_else(|refused| panic!("{}: {refused:?}", self.name))
     }
+}
+
+/// rc.yaml, with policies that are for the accounts of all corners.
+fn of_all_corners(rc: &str) -> String {
+    let mut text = rc.to_owned();
+    for account in [NODES, PUBLISHERS] {
+        let one = format!("== 'system:serviceaccount:ballast:{account}'");
+        assert!(text.contains(&one), "no policy for {account}");
+        let all = format!(".matches('^system:serviceaccount:ballast(-[a-z0-9-]+)?:{account}$')");
+        text = text.replace(
+            &format!("request.userInfo.username {one}"),
+            &format!("request.userInfo.username{all}"),
+        );
+    }
+    text
 }
 
 /// An entry of the audit log.

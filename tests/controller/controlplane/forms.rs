@@ -11,7 +11,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::api::{documents, place_of};
+use crate::api::{Place, documents, place_of};
 use crate::corner::rc_yaml;
 use crate::manifests::accepted;
 use crate::plane::{Plane, Yard};
@@ -62,8 +62,8 @@ fn every_overlay_is_taken_and_changes_what_it_is_for() {
             "contrib",
             "daemonset",
             "dual-stack",
-            "lease-policy",
-            "non-root"
+            "non-root",
+            "without-policies"
         ]
     );
     for name in &names {
@@ -98,12 +98,7 @@ fn every_overlay_is_taken_and_changes_what_it_is_for() {
                 let args = &publisher["spec"]["containers"][0]["args"];
                 assert_eq!(args[1], "--admin=[::]:1937", "{args}");
             }
-            "lease-policy" => {
-                let policy = fs::read_to_string(LEASE_POLICY).expect("a file");
-                for (name, object) in self::objects(&policy) {
-                    assert_eq!(objects.get(&name), Some(&object), "{name:?}");
-                }
-            }
+            "without-policies" => assert_same(&text, &without_policies(&rc_yaml())),
             "non-root" => {
                 let spec = pods("ReplicationController", "ballast")["spec"].take();
                 assert_eq!(spec["securityContext"]["runAsUser"], 65532);
@@ -121,23 +116,49 @@ fn every_overlay_is_taken_and_changes_what_it_is_for() {
     }
 }
 
+/// As one before 1.30 does.
+fn a_server_that_knows_no_policies_takes_all_else_of_rc_yaml() {
+    let yard = Yard::of_this_process();
+    let plane = Plane::start(yard);
+    let known = "admissionregistration.k8s.io/v1\n";
+    let text = rc_yaml().replace(known, "admissionregistration.k8s.io/v9\n");
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("rc.yaml");
+    fs::write(&file, text).expect("a file");
+    let path = file.to_str().unwrap_or_default();
+    let refused = yard.kubectl(&plane, &["create", "-f", path]);
+    let refused = refused.expect_err("kinds that are not known");
+    let told = "no matches for kind \"ValidatingAdmissionPolicy\"";
+    assert!(refused.contains(told), "{refused}");
+    for (kind, name) in objects(&without_policies(&rc_yaml())).keys() {
+        let place = Place {
+            kind,
+            namespace: "ballast",
+            name,
+        };
+        assert!(plane.admin.read(place).is_some(), "{kind} {name}");
+    }
+}
+
 fn the_chart_makes_the_same_objects() {
     let Some(helm) = helm() else { return };
     let yard = Yard::of_this_process();
     let plane = Plane::shared(yard);
     let by_default = helm(&["createNamespace=true"]).expect("a chart without changes");
     let daemonset = fs::read_to_string(template("daemonset.yaml")).expect("a file");
-    let policy = fs::read_to_string(LEASE_POLICY).expect("a file");
-    assert_same(&by_default, &format!("{daemonset}---\n{policy}"));
-    let as_rc = [
-        "createNamespace=true",
-        "kind=ReplicationController",
-        "leasePolicy=false",
-    ];
+    assert_same(&by_default, &daemonset);
+    let as_rc = ["createNamespace=true", "kind=ReplicationController"];
     assert_same(&helm(&as_rc).expect("a chart"), &rc_yaml());
-    // An older API server does not know the policy, or does not say on which node a pod is.
+    // An older API server does not know policies.
+    let without = without_policies(&daemonset);
     let old = helm(&["createNamespace=true", OLD]).expect("a chart");
-    assert_same(&old, &daemonset);
+    assert_same(&old, &without);
+    let switched_off = [
+        "createNamespace=true",
+        "leasePolicy=false",
+        "servicePolicy=false",
+    ];
+    assert_same(&helm(&switched_off).expect("a chart"), &without);
     taken(yard, plane, &by_default);
 
     // Every value has an effect, and what comes of it is taken.
@@ -251,6 +272,13 @@ fn with_a_daemon_set(rc: &str) -> String {
     )
 }
 
+/// The documents of this text but for the policies.
+fn without_policies(text: &str) -> String {
+    let documents = text.split("---\n");
+    let others = documents.filter(|one| !one.contains("kind: ValidatingAdmissionPolicy"));
+    others.collect::<Vec<_>>().join("---\n")
+}
+
 /// What kubectl's kustomize makes of a folder in templates.
 fn kustomized(yard: &Yard, plane: &Plane, folder: &str) -> String {
     let folder = template(folder);
@@ -327,13 +355,8 @@ fn template(path: &str) -> PathBuf {
     PathBuf::from(templates).join(path)
 }
 
-/// The policy for Leases, which is no part of rc.yaml.
-pub(crate) const LEASE_POLICY: &str = concat!(
-    env!("CARGO_MANIFEST_DIR"),
-    "/../templates/kustomize/components/lease-policy/policy.yaml"
-);
-/// For helm: the version before the first one for which the chart has the policy.
-const OLD: &str = "--kube-version=1.31.9";
+/// For helm: the version before the first one for which the chart has the policies.
+const OLD: &str = "--kube-version=1.29.9";
 const HEADER: &str = "# Ballast on the load balancer nodes of a cluster, the form for production:
 #
 #   kubectl apply --server-side -f templates/daemonset.yaml
@@ -357,6 +380,7 @@ tests![
     the_copies_of_rc_yaml_are_up_to_date,
     kustomize_makes_what_the_files_say,
     every_overlay_is_taken_and_changes_what_it_is_for,
+    a_server_that_knows_no_policies_takes_all_else_of_rc_yaml,
     the_chart_makes_the_same_objects,
     the_chart_asks_the_data_plane_at_its_stats_port,
     the_chart_refuses_what_it_does_not_know,

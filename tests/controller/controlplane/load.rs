@@ -165,15 +165,15 @@ impl Fleet {
         let listener = host.network.within(|| TcpListener::bind(&dataplane));
         let listener = listener.expect("a port");
         thread::spawn(move || be_ready(&listener));
-        let config = corner.folder.path().join("fleet");
-        let token = corner.token(NODES);
-        fs::write(&config, corner.plane.kubeconfig(&token)).expect("a file");
         let mut folders = Vec::new();
         let nodes = (0..count).map(|number| {
             let name = format!("{}-n{number}", corner.name);
             let folder = corner.folder.path().join(&name);
             fs::create_dir_all(&folder).expect("a folder");
             folders.push(folder.clone());
+            let config = folder.join("kubeconfig");
+            let token = corner.token_on(NODES, &name, &format!("pod-{number}"));
+            fs::write(&config, corner.plane.kubeconfig(&token)).expect("a file");
             corner.apply(&format!(
                 "apiVersion: v1
 kind: Node

@@ -40,7 +40,9 @@ impl<'a> LbNode<'a> {
         // There are sockets in it, whose paths may not be long.
         let folder = corner.folder.path().join(host.address.to_string());
         fs::create_dir_all(folder.join("table")).expect("a folder");
-        let config = corner.plane.kubeconfig(&corner.token(NODES));
+        // As the kubelet of that node has it for the pod.
+        let token = corner.token_on(NODES, &name, &format!("ballast-{}", host.address));
+        let config = corner.plane.kubeconfig(&token);
         fs::write(folder.join("kubeconfig"), config).expect("a file");
         let node = Self {
             name,

@@ -10,8 +10,9 @@ use serde_json::{Value, json};
 
 use crate::api::{Answer, Api, Place};
 use crate::backends::{Backends, service};
-use crate::corner::{Corner, NODES, as_installed_and_captured, in_a_corner, with_its_own_server};
-use crate::forms::LEASE_POLICY;
+use crate::corner::{
+    Corner, NODES, PUBLISHERS, as_installed_and_captured, in_a_corner, with_its_own_server,
+};
 use crate::node::LbNode;
 use crate::process::until;
 
@@ -166,10 +167,6 @@ fn a_secret_of_another_namespace_needs_its_owners_word() {
 
 fn with_the_policy_a_node_in_wrong_hands_writes_its_own_lease_alone() {
     as_installed_and_captured(|corner| {
-        let applied = corner
-            .yard
-            .kubectl(corner.plane, &["apply", "-f", LEASE_POLICY]);
-        applied.expect("a policy that is taken");
         let long = "x".repeat(240);
         let names = ["a", "b", long.as_str()];
         let mut nodes = names.map(|name| LbNode::prepare(corner, name, &[]));
@@ -255,6 +252,113 @@ fn with_the_policy_a_node_in_wrong_hands_writes_its_own_lease_alone() {
     });
 }
 
+fn a_publisher_in_wrong_hands_changes_nothing_of_a_service_but_what_is_its_own() {
+    as_installed_and_captured(|corner| {
+        let node = LbNode::start(corner, "a", &[]);
+        corner.apply(&service("web", 80, ""));
+        let web = json!({"metadata": {
+            "labels": {"app": "web"}, "annotations": {"team": "shop", "note": "theirs"},
+            "finalizers": ["shop.example/keep"],
+        }});
+        corner.patch("Service", "web", &web);
+        corner.until_published("web", &[&node.address()]);
+        let token = corner.token(PUBLISHERS);
+        let config = corner.folder.path().join("stolen");
+        fs::write(&config, corner.plane.kubeconfig(&token)).expect("a file");
+        let thief = Api::of(&config);
+        let path = "/api/v1/namespaces/default/services/web";
+        let patch = |part: &str, change: &Value| {
+            thief.ask(hyper::Method::PATCH, &format!("{path}{part}"), Some(change))
+        };
+        let before = corner.service("web");
+        let ours = "service.kubernetes.io/load-balancer-cleanup";
+        let metadata = |change: Value| json!({"metadata": change});
+        let ingress = |ip: &str, mode: &str| json!({"status": {"loadBalancer": {"ingress": [{"ip": ip, "ipMode": mode}]}}});
+        let owner = json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": "1"}]);
+        let refused = [
+            ("", json!({"spec": {"selector": {"app": "mine"}}})),
+            ("", json!({"spec": {"externalIPs": ["192.0.2.1"]}})),
+            (
+                "",
+                json!({"spec": {"type": "ExternalName", "externalName": "evil.example"}}),
+            ),
+            (
+                "",
+                json!({"spec": {"loadBalancerSourceRanges": ["0.0.0.0/0"]}}),
+            ),
+            ("", metadata(json!({"labels": {"app": "mine"}}))),
+            ("", metadata(json!({"ownerReferences": owner}))),
+            ("", metadata(json!({"finalizers": [ours]}))),
+            (
+                "",
+                metadata(json!({"finalizers": ["shop.example/keep", "other.example/stay"]})),
+            ),
+            ("", metadata(json!({"annotations": {"team": "mine"}}))),
+            ("", metadata(json!({"annotations": {"note": null}}))),
+            (
+                "",
+                metadata(json!({"annotations": {"other.example/key": "new"}})),
+            ),
+            (
+                "/status",
+                metadata(json!({"annotations": {"team": "mine"}})),
+            ),
+            ("/status", metadata(json!({"labels": {"app": "mine"}}))),
+            ("/status", ingress("192.0.2.53", "VIP")),
+        ];
+        // A new policy is in force after a moment.
+        until("the policy", || {
+            patch("", &metadata(json!({"annotations": {"early": "yes"}}))).is_err()
+        });
+        for (part, change) in &refused {
+            let refused = patch(part, change).expect_err(&change.to_string());
+            assert_eq!(refused.code, 403, "{change}: {}", refused.message);
+            let by_policy = refused.message.contains("ballast-services");
+            assert!(by_policy, "{change}: {}", refused.message);
+        }
+        let create = json!({
+            "apiVersion": "v1", "kind": "Service", "metadata": {"name": "new"},
+            "spec": {"ports": [{"port": 80}]},
+        });
+        let folder = "/api/v1/namespaces/default/services";
+        let created = thief.ask(hyper::Method::POST, folder, Some(&create));
+        assert_eq!(created.expect_err("no right").code, 403);
+        let deleted = thief.ask(hyper::Method::DELETE, path, None);
+        assert_eq!(deleted.expect_err("no right").code, 403);
+        let after = corner.service("web");
+        for field in ["spec", "status"] {
+            assert_eq!(after[field], before[field]);
+        }
+        assert_eq!(after["metadata"]["labels"], before["metadata"]["labels"]);
+
+        // What the publisher is there for.
+        let output = "loadbalancer.openstack.org/load-balancer-address";
+        let allowed = [
+            (
+                "",
+                metadata(json!({"annotations": {"ballast.dev/told": "x", output: "x"}})),
+            ),
+            (
+                "",
+                metadata(json!({"annotations": {"ballast.dev/told": null, output: null}})),
+            ),
+            ("", metadata(json!({"finalizers": ["shop.example/keep"]}))),
+            (
+                "",
+                metadata(json!({"finalizers": ["shop.example/keep", ours]})),
+            ),
+            ("/status", ingress("192.0.2.53", "Proxy")),
+        ];
+        for (part, change) in &allowed {
+            corner.must(patch(part, change));
+        }
+        corner.until_published("web", &[&node.address()]);
+        corner.patch("Service", "web", &metadata(json!({"finalizers": [ours]})));
+        corner.delete("Service", "web");
+        until("it is gone", || corner.read("Service", "web").is_none());
+    });
+}
+
 /// The files with keys in a node's table folder.
 fn certificates(node: &LbNode<'_>) -> Vec<PathBuf> {
     let mut found = Vec::new();
@@ -335,4 +439,5 @@ tests![
     a_secret_of_another_namespace_needs_its_owners_word,
     a_certificate_that_cannot_be_written_holds_up_nobody_else,
     with_the_policy_a_node_in_wrong_hands_writes_its_own_lease_alone,
+    a_publisher_in_wrong_hands_changes_nothing_of_a_service_but_what_is_its_own,
 ];
