@@ -309,13 +309,15 @@ pub enum Secret {
     Forbidden,
 }
 
-/// The entries of a Secret. They are never logged.
+/// The entries of a Secret that are used. They are never logged.
 #[derive(Clone, Default)]
 pub struct Material(Arc<Entries>);
 
 #[derive(Default)]
 struct Entries {
     entries: BTreeMap<String, Vec<u8>>,
+    /// The entries that are not kept, since they have more bytes than [`Material::LARGEST`].
+    too_large: BTreeMap<String, usize>,
     /// The annotation with the namespaces from which it may be used.
     allow_from: Option<String>,
     /// The reason for which the certificate and the key cannot be used, if there is one. Computed at the first use, and kept for
@@ -324,6 +326,11 @@ struct Entries {
 }
 
 impl Material {
+    /// The entries that are used: a certificate and its key.
+    pub(crate) const USED: [&str; 2] = ["tls.crt", "tls.key"];
+    /// The most bytes of an entry that is kept. A Secret may have a MiB, and tenants choose how many Secrets are read.
+    pub(crate) const LARGEST: usize = 64 << 10;
+
     /// The content of a Secret with these entries.
     pub fn new(entries: BTreeMap<String, Vec<u8>>) -> Self {
         Self::allowed(entries, None)
@@ -331,8 +338,15 @@ impl Material {
 
     /// The content of a Secret with these entries, and with the value of the annotation `ballast.dev/allow-from`.
     pub(crate) fn allowed(entries: BTreeMap<String, Vec<u8>>, allow_from: Option<String>) -> Self {
+        let used = entries.into_iter();
+        let used = used.filter(|(name, _)| Self::USED.contains(&name.as_str()));
+        let (entries, large): (BTreeMap<_, _>, BTreeMap<_, _>) =
+            used.partition(|(_, bytes)| bytes.len() <= Self::LARGEST);
+        let large = large.into_iter();
+        let too_large = large.map(|(name, bytes)| (name, bytes.len())).collect();
         Self(Arc::new(Entries {
             entries,
+            too_large,
             allow_from,
             flaw: OnceLock::new(),
         }))
@@ -349,6 +363,11 @@ impl Material {
         self.0.entries.get(name).map(Vec::as_slice)
     }
 
+    /// The bytes of an entry that is not kept, since it is too large.
+    pub(crate) fn too_large(&self, name: &str) -> Option<usize> {
+        self.0.too_large.get(name).copied()
+    }
+
     /// The result of `find` for these entries. `find` is called at the first use only.
     pub(crate) fn flaw(&self, find: impl FnOnce(&Self) -> Option<String>) -> Option<&str> {
         self.0.flaw.get_or_init(|| find(self)).as_deref()
@@ -357,7 +376,9 @@ impl Material {
 
 impl PartialEq for Material {
     fn eq(&self, other: &Self) -> bool {
-        (&self.0.entries, &self.0.allow_from) == (&other.0.entries, &other.0.allow_from)
+        let (one, other) = (&*self.0, &*other.0);
+        (&one.entries, &one.too_large, &one.allow_from)
+            == (&other.entries, &other.too_large, &other.allow_from)
     }
 }
 

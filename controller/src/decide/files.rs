@@ -105,6 +105,12 @@ pub(super) fn flaw(material: &Material) -> Option<&str> {
     material.flaw(|material| {
         let remedy = "kubectl create secret tls makes one that can be used";
         for (entry, part) in [("tls.crt", CERT), ("tls.key", KEY)] {
+            if let Some(size) = material.too_large(entry) {
+                return Some(format!(
+                    "has {size} bytes in its entry {entry}, and at most {} are taken; leave out certificates that are not of its chain",
+                    Material::LARGEST
+                ));
+            }
             let Some(bytes) = material.entry(entry) else {
                 return Some(format!("has no entry {entry}; {remedy}"));
             };

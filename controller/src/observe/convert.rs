@@ -26,6 +26,7 @@ pub(super) fn key(meta: &ObjectMeta) -> Result<Key, String> {
     Ok(Key::new(namespace, name))
 }
 
+/// The content of a Secret: of its entries only those that are used, and none that is too large to be kept.
 pub(super) fn material(from: core::Secret) -> Material {
     let binary = from.data.into_iter().flatten();
     let binary = binary.map(|(name, bytes)| (name, bytes.0));
@@ -288,3 +289,34 @@ const ALLOW_FROM: &str = "ballast.dev/allow-from";
 
 /// The label of an EndpointSlice with the name of its Service.
 pub(super) const SERVICE_NAME: &str = "kubernetes.io/service-name";
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use k8s_openapi::ByteString;
+
+    use super::*;
+
+    #[test]
+    fn of_a_secret_only_the_entries_that_are_used_are_kept_and_none_that_is_too_large() {
+        let entries = [
+            ("tls.crt", Material::LARGEST),
+            ("tls.key", Material::LARGEST + 1),
+            ("backup.tar", 900 << 10),
+        ];
+        let bytes = |(name, size): (&str, usize)| (name.to_owned(), ByteString(vec![b'x'; size]));
+        let secret = core::Secret {
+            data: Some(entries.into_iter().map(bytes).collect()),
+            string_data: Some(BTreeMap::from([("more".to_owned(), "text".to_owned())])),
+            ..core::Secret::default()
+        };
+        let material = material(secret);
+        let kept = |name| material.entry(name).map(<[u8]>::len);
+        assert_eq!(kept("tls.crt"), Some(Material::LARGEST));
+        assert_eq!(material.too_large("tls.key"), Some(Material::LARGEST + 1));
+        for name in ["tls.key", "backup.tar", "more"] {
+            assert_eq!(kept(name), None, "{name}");
+        }
+    }
+}

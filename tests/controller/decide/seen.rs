@@ -118,6 +118,45 @@ fn a_service_with_too_many_ports_gets_the_first_ones_and_the_others_are_named_as
 }
 
 #[test]
+fn a_secret_that_is_too_large_keeps_its_port_closed() {
+    let pair = [include_str!("certificate.pem"), include_str!("key.pem")];
+    for (crt, key, told) in [
+        (70_000, 0, "tls.crt"),
+        (0, 70_000, "tls.key"),
+        (0, 0, "nothing"),
+    ] {
+        let [crt, key] = [(pair[0], crt), (pair[1], key)]
+            .map(|(text, more)| format!("{text}{}", "\n".repeat(more)));
+        let text = format!(
+            "kind: Service
+metadata: {{name: web, namespace: shop, annotations: {{ballast.dev/tls-secret: cert}}}}
+spec: {{type: LoadBalancer, ports: [{{port: 443}}]}}
+---
+kind: Secret
+metadata: {{name: cert, namespace: shop}}
+stringData: {{tls.crt: {crt:?}, tls.key: {key:?}, other: {:?}}}
+",
+            "x".repeat(900_000)
+        );
+        let desired = decided(&observed(&text), &[]);
+        let table = desired.table.as_ref().expect("a table");
+        let said: Vec<_> = desired.notices.iter().map(ToString::to_string).collect();
+        match told {
+            "nothing" => assert_eq!((table.frontends.len(), said.len()), (1, 0), "{said:?}"),
+            entry => {
+                assert!(table.frontends.is_empty(), "{entry}");
+                let [said] = &said[..] else {
+                    panic!("{said:?}");
+                };
+                assert!(said.contains("SecretUnreadable"), "{said}");
+                let what = format!("bytes in its entry {entry}, and at most 65536 are taken");
+                assert!(said.contains(&what), "{said}");
+            }
+        }
+    }
+}
+
+#[test]
 fn an_external_name_leads_to_what_it_resolved_to() {
     let mut observed = observed(
         "kind: Service
