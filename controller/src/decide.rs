@@ -12,7 +12,7 @@
 //!    is a line of the table in `annotations::knobs`; `status` is the decision about one Service.
 //! 2. **Options**: `nodes` says which nodes are load balancers, `context` is what every step reads, `endpoints` finds the endpoints
 //!    of a port; `canaries` are Services that get a part of the clients of others, `shares` their parts of a table; `options`,
-//!    `ranges`, `health` and `names` resolve what annotations and flags say about a port.
+//!    `ranges`, `health` and `names` resolve what annotations and flags say about a port, `route_limit` how many routes it may have.
 //! 3. **The plan of one Service**: `site` and `placement` (where it listens), `files` and `certificate` (where TLS ends),
 //!    `ports`, `parts` (its frontends and services). `load_balancer` and `routed` put them together as a `service_plan`.
 //! 4. **Assembly**: `claims` gives every port of a node to the oldest Service that asks for it, `kept` closes those that one node
@@ -40,6 +40,7 @@ mod placement;
 mod ports;
 mod publish;
 mod ranges;
+mod route_limit;
 mod routed;
 mod service_plan;
 mod shares;
@@ -401,6 +402,32 @@ mod tests {
         assert_eq!(late.why, "port 80/TCP is taken by shop/held");
         assert_eq!(desired.report.binds.len(), 1);
         assert_eq!(desired.report.closed, BTreeSet::new());
+    }
+
+    #[test]
+    fn all_routes_of_a_port_share_one_copy_of_its_endpoints() {
+        let observed = Observed::of(
+            "kind: Service
+metadata:
+  name: web
+  namespace: shop
+  annotations: {ballast.dev/host: \"a.example,b.example\", ballast.dev/path: \"/a,/b\"}
+spec: {ports: [{port: 80}, {port: 81}]}
+",
+        );
+        let settings = Settings::without_flags();
+        let left_out = BTreeMap::new();
+        let slices = Slices::of(&observed);
+        let context = Context::new(&observed, &settings, &left_out, slices, &mut Vec::new());
+        let names = BareNames::of(&observed, &settings);
+        let service = observed.services.values().next().unwrap();
+        let plan = plan_service(&context, &names, service);
+        let backends = plan.routes.iter().filter_map(|one| one.backend.as_ref());
+        let mut copies: Vec<_> = backends.map(Arc::as_ptr).collect();
+        assert_eq!(copies.len(), 8);
+        copies.sort();
+        copies.dedup();
+        assert_eq!(copies.len(), 2, "one for each port");
     }
 
     #[test]

@@ -88,6 +88,9 @@ pub struct Flags {
     /// How many ports of one Service are served at most, in the order of its spec
     #[arg(long, env = "BALLAST_MAX_PORTS_PER_SERVICE", value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u16).range(1..))]
     pub max_ports_per_service: u16,
+    /// How many routes of one Service are served at most: hosts, paths and ports that its annotations ask for, in their order
+    #[arg(long, env = "BALLAST_MAX_ROUTES_PER_SERVICE", value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u16).range(1..=10_000))]
+    pub max_routes_per_service: u16,
     /// The default certificate with its key, PEM
     #[arg(long, value_name = "PATH")]
     pub ssl_cert: Option<PathBuf>,

@@ -15,6 +15,7 @@ use super::parts::{backend, frontend, qualified, shares};
 use super::placement::{self, Placement};
 use super::ports::served_ports;
 use super::ranges::Ranges;
+use super::route_limit::RouteLimit;
 use super::service_plan::{Claim, PortPlan, ServicePlan};
 use super::status::{PortError, Status, Verdict, is_foreign, must_be_released};
 use crate::observe::{Port, Protocol, Service};
@@ -51,9 +52,11 @@ pub(super) fn plan<'a>(context: &Context<'a>, service: &'a Service) -> ServicePl
             plan.status = Status::pending(service, why);
         }
         Ok(place) => {
+            let mut limit = RouteLimit::of(context.settings);
             for port in served_ports(&mut reader) {
-                plan_port(context, &mut reader, &place, port, &mut plan);
+                plan_port(context, &mut reader, &place, port, &mut limit, &mut plan);
             }
+            limit.warn(&mut reader);
             if plan.ports.iter().all(|port| port.closed) {
                 let port_errors = std::mem::take(&mut plan.status.port_errors);
                 plan.status = Status {
@@ -97,6 +100,7 @@ fn plan_port(
     reader: &mut Reader<'_>,
     place: &Placement<'_>,
     port: &Port,
+    limit: &mut RouteLimit,
     plan: &mut ServicePlan<'_>,
 ) {
     if port.protocol == Protocol::Sctp {
@@ -106,7 +110,16 @@ fn plan_port(
             .push(PortError::unsupported(port.number, port.protocol));
         return;
     }
-    let options = PortOptions::read(reader, port, ReachedBy::OwnPort);
+    let mut options = PortOptions::read(reader, port, ReachedBy::OwnPort);
+    if !options.passthrough.is_empty() {
+        let hosts = std::mem::take(&mut options.passthrough);
+        let count = hosts.len();
+        // The source ranges of a port of its own stand once.
+        options.passthrough = limit.admit(port.number, 0, hosts, count);
+        if options.passthrough.is_empty() {
+            return;
+        }
+    }
     let check = health::check(reader, &context.slices, port);
     let external = external(reader, port);
     let (front_text, back_text) = descriptions(reader, port);

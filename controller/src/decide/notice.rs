@@ -172,6 +172,8 @@ pub enum Reason {
     SyncLoadBalancerFailed,
     /// The Service has more ports than --max-ports-per-service.
     TooManyPorts,
+    /// The Service asks for more routes than --max-routes-per-service.
+    TooManyRoutes,
     /// No node is available.
     UnAvailableLoadBalancer,
     /// Annotations will have an effect once there are address pools.

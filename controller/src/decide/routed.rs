@@ -19,6 +19,7 @@ use super::parts::{backend, frontend, qualified, shares, to_https};
 use super::placement::internal;
 use super::ports::served_ports;
 use super::ranges::Ranges;
+use super::route_limit::RouteLimit;
 use super::service_plan::{Claim, HTTP, HTTPS, PortPlan, ServicePlan, SharedRoute};
 use super::site::{Reach, Site};
 use super::status::{Status, Verdict};
@@ -111,15 +112,17 @@ fn plan_ports(
     let is_tcp = |port: &&Port| port.protocol == observe::Protocol::Tcp;
     let mut ports: Vec<&Port> = served_ports(reader).iter().filter(is_tcp).collect();
     ports.sort_by_key(|port| (port.number != 80, port.number));
+    let mut limit = RouteLimit::of(settings);
     for port in ports {
         match names.listed(settings, service, port) {
             Some(external) => plan_tcp_service(context, names, reader, port, external, plan),
             None if wants_http(service, settings) => {
-                plan_routes(context, names, reader, port, plan);
+                plan_routes(context, names, reader, port, &mut limit, plan);
             }
             None => {}
         }
     }
+    limit.warn(reader);
     reader.without_effect(NOT_SHARED, "only a Service of type LoadBalancer has it");
     if plan.ports.is_empty() {
         let why = "the shared port has one setting for all Services";
@@ -210,23 +213,25 @@ fn plan_routes(
     names: &BareNames<'_>,
     reader: &mut Reader<'_>,
     port: &Port,
+    limit: &mut RouteLimit,
     plan: &mut ServicePlan<'_>,
 ) {
     let service = reader.service;
-    let options = PortOptions::read(reader, port, ReachedBy::SharedPort);
+    let mut options = PortOptions::read(reader, port, ReachedBy::SharedPort);
     let check = health::check(reader, &context.slices, port);
     let secure = options.protocol == Protocol::Https;
-    let matches = matches(reader, names, port, secure);
-    let most = MOST_ROUTES.min(MOST_RANGES / (1 + options.ranges.count()));
-    let room = most.saturating_sub(plan.routes.len());
-    if matches.len().max(options.passthrough.len()) > room {
-        let message = format!(
-            "port {} asks for more routes, each with its source ranges, than one Service may have; it is not on the shared port",
-            port.number
-        );
-        reader.warn(Reason::InvalidAnnotation, message);
-        return;
-    }
+    let ranges = options.ranges.count();
+    let is_passed_through = !options.passthrough.is_empty();
+    let asked = Asked::read(reader, port);
+    let matches = if is_passed_through {
+        let hosts = std::mem::take(&mut options.passthrough);
+        let count = hosts.len();
+        options.passthrough = limit.admit(port.number, ranges, hosts, count);
+        Vec::new()
+    } else {
+        let paths = name_paths(names, service, port);
+        asked.matches(port, &paths, secure, limit, ranges)
+    };
     if options.ranges == Ranges::Closed {
         return;
     }
@@ -238,7 +243,7 @@ fn plan_routes(
         Termination::Closed => (None, true),
         Termination::Open(certificate) => (certificate, false),
     };
-    without_effect(reader, port, &options, secure);
+    without_effect(reader, port, &options, secure, is_passed_through);
     let backend = backend(context, plan, &name, None, port, &options, check, None);
     let shares = shares(context, plan, &backend, port, &options, None);
     let mut model = SharedRoute {
@@ -251,20 +256,17 @@ fn plan_routes(
             ..Route::default()
         },
         certificate,
-        backend: Some(backend),
+        backend: Some(Arc::new(backend)),
         shares: Arc::new(shares),
         closed,
     };
     model.shares.split(&mut model.route);
-    if options.passthrough.is_empty() {
-        let routes = matches.into_iter();
-        let routes = routes.flat_map(|found| terminated(&model, found, options.redirect_https));
-        plan.routes.extend(routes);
-    } else {
-        let hosts = options.passthrough.iter();
-        plan.routes
-            .extend(hosts.map(|host| passed_through(&model, host)));
-    }
+    let hosts = options.passthrough.iter();
+    let hosts = hosts.map(|host| passed_through(&model, host));
+    plan.routes.extend(hosts);
+    let routes = matches.into_iter();
+    let routes = routes.flat_map(|found| terminated(&model, found, options.redirect_https));
+    plan.routes.extend(routes);
 }
 
 /// The route of a host whose TLS is relayed without decrypting it. All but the host is taken from `model`.
@@ -312,59 +314,98 @@ fn terminated(
     [Some(here), redirect].into_iter().flatten()
 }
 
-/// The requests that lead to a Service port, as routes without a service.
-fn matches(
-    reader: &mut Reader<'_>,
-    names: &BareNames<'_>,
-    port: &Port,
-    secure: bool,
-) -> Vec<Route> {
-    let some = Some(port);
-    let hosts = reader.value(&knobs::HOST, some);
-    let paths = reader.value(&knobs::PATH, some);
-    let rewrite = reader.value(&knobs::REWRITE, some);
-    let contrib_hosts = reader.value(&knobs::CONTRIB_HOST, None);
-    let acl = reader.value(&knobs::ACL_MATCH, None);
-    let rewritten = |otherwise: Rewrite| match rewrite.clone().unwrap_or(otherwise) {
-        Rewrite::Keep => None,
-        Rewrite::Strip => "/".parse().ok(),
-        Rewrite::To(path) => Some(path),
-    };
-    if hosts.is_some() || paths.is_some() {
-        return by_host_and_path(hosts, paths, rewritten(Rewrite::Keep));
-    }
-    let hosts = contrib_hosts.unwrap_or_default();
-    let mut routes = by_host_and_path(Some(hosts.clone()), None, None);
-    // service-loadbalancer read aclMatch for https only; on plain http its users reach a Service by its name.
-    if acl.is_none() || !secure {
-        // As with service-loadbalancer, the name is stripped from requests that have both the host and the name.
-        for host in hosts.into_iter().map(Some).chain([None]) {
-            let paths = name_paths(names, reader.service, port).into_iter();
-            routes.extend(paths.map(|path| Route {
-                host: host.clone(),
-                path: Some(path),
-                rewrite: rewritten(Rewrite::Strip).map(OrMap::Value),
-                ..Route::default()
-            }));
-        }
-    }
-    if let Some(acl) = acl {
-        routes.extend(acl.paths.into_iter().map(|path| Route {
-            path: Some(path),
-            r#match: PathMatch::Begins,
-            ignore_case: acl.ignore_case,
-            rewrite: rewritten(Rewrite::Keep).map(OrMap::Value),
-            ..Route::default()
-        }));
-    }
-    routes
+/// The requests for a Service port that its annotations ask for.
+struct Asked {
+    hosts: Option<Vec<HostPattern>>,
+    paths: Option<Paths>,
+    rewrite: Option<Rewrite>,
+    contrib_hosts: Option<Vec<HostPattern>>,
+    acl: Option<Paths>,
 }
 
-/// Routes by our own keys: every host with every path.
+impl Asked {
+    fn read(reader: &mut Reader<'_>, port: &Port) -> Self {
+        let some = Some(port);
+        Self {
+            hosts: reader.value(&knobs::HOST, some),
+            paths: reader.value(&knobs::PATH, some),
+            rewrite: reader.value(&knobs::REWRITE, some),
+            contrib_hosts: reader.value(&knobs::CONTRIB_HOST, None),
+            acl: reader.value(&knobs::ACL_MATCH, None),
+        }
+    }
+
+    /// The requests as routes without a service; the first ones, where there are more than one Service may have. `names` are the
+    /// paths that follow from the Service's name.
+    fn matches(
+        self,
+        port: &Port,
+        names: &[UrlPath],
+        secure: bool,
+        limit: &mut RouteLimit,
+        ranges: usize,
+    ) -> Vec<Route> {
+        let reach = limit.reach();
+        let rewritten = |otherwise: Rewrite| match self.rewrite.clone().unwrap_or(otherwise) {
+            Rewrite::Keep => None,
+            Rewrite::Strip => "/".parse().ok(),
+            Rewrite::To(path) => Some(path),
+        };
+        if self.hosts.is_some() || self.paths.is_some() {
+            let of_hosts = self.hosts.as_ref().map_or(1, Vec::len);
+            let of_paths = self.paths.as_ref().map_or(1, |found| found.paths.len());
+            let count = of_hosts.saturating_mul(of_paths);
+            let rewrite = rewritten(Rewrite::Keep);
+            let first = by_host_and_path(self.hosts, self.paths, rewrite, reach);
+            return limit.admit(port.number, ranges, first, count);
+        }
+        let hosts = self.contrib_hosts.unwrap_or_default();
+        let mut count = hosts.len();
+        let mut routes = by_host_and_path(Some(hosts.clone()), None, None, reach);
+        let mut by_name = Vec::new();
+        // service-loadbalancer read aclMatch for https only; on plain http its users reach a Service by its name.
+        if self.acl.is_none() || !secure {
+            // As with service-loadbalancer, the name is stripped from requests that have both the host and the name.
+            let rewrite = rewritten(Rewrite::Strip).map(OrMap::Value);
+            let with = |host: Option<HostPattern>| {
+                let rewrite = rewrite.clone();
+                names.iter().map(move |path| Route {
+                    host: host.clone(),
+                    path: Some(path.clone()),
+                    rewrite: rewrite.clone(),
+                    ..Route::default()
+                })
+            };
+            count += hosts.len() * names.len();
+            let of_hosts = hosts.into_iter().flat_map(|host| with(Some(host)));
+            routes.extend(of_hosts.take(reach));
+            by_name.extend(with(None));
+        }
+        let mut routes = limit.admit(port.number, ranges, routes, count);
+        routes.append(&mut by_name);
+        if let Some(acl) = self.acl {
+            let count = acl.paths.len();
+            let rewrite = rewritten(Rewrite::Keep).map(OrMap::Value);
+            let of_paths = acl.paths.into_iter().take(reach).map(|path| Route {
+                path: Some(path),
+                r#match: PathMatch::Begins,
+                ignore_case: acl.ignore_case,
+                rewrite: rewrite.clone(),
+                ..Route::default()
+            });
+            let of_paths = of_paths.collect();
+            routes.extend(limit.admit(port.number, ranges, of_paths, count));
+        }
+        routes
+    }
+}
+
+/// Routes by our own keys: every host with every path, and no more than `most` of them.
 fn by_host_and_path(
     hosts: Option<Vec<HostPattern>>,
     paths: Option<Paths>,
     rewrite: Option<UrlPath>,
+    most: usize,
 ) -> Vec<Route> {
     let hosts = hosts.map_or_else(|| vec![None], |hosts| hosts.into_iter().map(Some).collect());
     let (paths, ignore_case) = match paths {
@@ -377,7 +418,7 @@ fn by_host_and_path(
     let pairs = hosts
         .iter()
         .flat_map(|host| paths.iter().map(move |path| (host, path)));
-    let both = pairs.take(MOST_ROUTES + 1).map(|(host, path)| Route {
+    let both = pairs.take(most).map(|(host, path)| Route {
         host: host.clone(),
         ignore_case,
         rewrite: rewrite.clone().filter(|_| path.is_some()).map(OrMap::Value),
@@ -388,7 +429,13 @@ fn by_host_and_path(
 }
 
 /// Notes keys that have no effect on a shared port.
-fn without_effect(reader: &mut Reader<'_>, port: &Port, options: &PortOptions, secure: bool) {
+fn without_effect(
+    reader: &mut Reader<'_>,
+    port: &Port,
+    options: &PortOptions,
+    secure: bool,
+    is_passed_through: bool,
+) {
     let mut keys = Vec::new();
     if options.hsts.is_some() {
         keys.push(match secure {
@@ -402,7 +449,7 @@ fn without_effect(reader: &mut Reader<'_>, port: &Port, options: &PortOptions, s
             port.number
         ));
     }
-    if !options.passthrough.is_empty() {
+    if is_passed_through {
         let hidden = [
             reader.present_keys(&knobs::HOST, port),
             reader.present_keys(&knobs::PATH, port),
@@ -443,12 +490,6 @@ fn port_suffix(port: &Port) -> String {
         number => format!(":{number}"),
     }
 }
-
-/// The most routes of one Service, which must not fill the memory.
-const MOST_ROUTES: usize = 10_000;
-
-/// The most source ranges of all routes of one Service together.
-const MOST_RANGES: usize = 100_000;
 
 /// Knobs that need an address of the Service's own.
 const NOT_SHARED: &[&str] = &[

@@ -139,8 +139,8 @@ pub(super) struct SharedRoute {
     pub(super) route: Route,
     /// The certificate that the HTTPS port needs for the route.
     pub(super) certificate: Option<Certificate>,
-    /// The service to which the route leads.
-    pub(super) backend: Option<table::Service>,
+    /// The service to which the route leads. All routes of a Service port share one, with its endpoints.
+    pub(super) backend: Option<Arc<table::Service>>,
     /// The canaries that it leads to as well.
     pub(super) shares: Arc<Shares>,
     /// Whether the route is not served, since its certificate cannot be used. Its claim holds.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use ballast_core::table::{
     self, Access, Bind, Certificate, ClientAuth, ClientAuthMode, Frontend, FrontendHttp,
@@ -45,7 +46,8 @@ pub(super) fn assemble(
                 place.or_insert_with(|| canary.clone());
             }
             if let Some(backend) = route.backend {
-                services.entry(backend.name.clone()).or_insert(backend);
+                let place = services.entry(backend.name.clone());
+                place.or_insert_with(|| Arc::unwrap_or_clone(backend));
             }
         }
     }

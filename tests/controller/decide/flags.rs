@@ -31,6 +31,8 @@ fn a_wrong_value_is_refused_and_names_its_flag() {
         ("--error-page", "http://"),
         ("--http-services", "some"),
         ("--max-ports-per-service", "0"),
+        ("--max-routes-per-service", "0"),
+        ("--max-routes-per-service", "10001"),
         ("--endpoints-via", "dns"),
         ("--compat", "aws"),
         ("--node-selector", "=x"),

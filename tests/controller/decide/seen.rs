@@ -157,6 +157,94 @@ stringData: {{tls.crt: {crt:?}, tls.key: {key:?}, other: {:?}}}
 }
 
 #[test]
+fn a_service_with_too_many_routes_gets_the_first_ones_and_one_warning_names_the_rest() {
+    let service = |annotations: &str, ports: &str| {
+        observed(&format!(
+            "kind: Service
+metadata: {{name: web, namespace: shop, annotations: {{{annotations}}}}}
+spec: {{ports: [{ports}]}}
+"
+        ))
+    };
+    let asked = |hosts: u16, paths: u16| {
+        let (hosts, paths) = (list_of(hosts, "h", ".example"), list_of(paths, "/", ""));
+        format!("ballast.dev/host: \"{hosts}\", ballast.dev/path: \"{paths}\"")
+    };
+    let routes = |desired: &Desired| {
+        let table = desired.table.as_ref().expect("a table");
+        table
+            .frontends
+            .iter()
+            .map(|one| one.routes.len())
+            .sum::<usize>()
+    };
+    let whole = decided(&service(&asked(16, 16), "{port: 80}"), &[]);
+    assert_eq!(routes(&whole), 256);
+    assert!(whole.notices.is_empty(), "{:?}", whole.notices);
+
+    let desired = decided(&service(&asked(100, 100), "{port: 80}"), &[]);
+    assert_eq!(routes(&desired), 256);
+    let [notice] = &desired.notices.iter().collect::<Vec<_>>()[..] else {
+        panic!("{:?}", desired.notices);
+    };
+    assert_eq!(notice.reason, Reason::TooManyRoutes);
+    assert_eq!(
+        notice.message,
+        "this Service asks for 10000 routes, and 256 of them are served: at most 256 of one Service (--max-routes-per-service), with at most 100000 source ranges together; not served: \"h100.example/6\" of port 80, \"h100.example/60\" of port 80, \"h100.example/61\" of port 80, and 9741 more"
+    );
+
+    // Ports count, too, and there is one Warning for all.
+    let ports = "{name: a, port: 80}, {name: b, port: 81}";
+    let desired = decided(
+        &service(&asked(2, 2), ports),
+        &["--max-routes-per-service=5"],
+    );
+    assert_eq!(routes(&desired), 4, "the routes of both ports are the same");
+    let reasons = desired.notices.iter().map(|notice| notice.reason);
+    assert_eq!(reasons.collect::<Vec<_>>(), [Reason::TooManyRoutes]);
+
+    // Paths that every Service has by its name are not counted.
+    let named = decided(
+        &service("", ports),
+        &["--http-services=all", "--max-routes-per-service=1"],
+    );
+    assert_eq!(routes(&named), 5, "/healthz is the fifth");
+    assert!(named.notices.is_empty(), "{:?}", named.notices);
+}
+
+#[test]
+fn hosts_of_relayed_tls_are_routes_and_limited_as_such() {
+    let hosts = list_of(300, "h", ".example");
+    let annotations = format!("ballast.dev/tls-passthrough: \"{hosts}\"");
+    for (spec, more) in [
+        ("ports: [{port: 443}]", ""),
+        (
+            "type: LoadBalancer, ports: [{name: a, port: 443}, {name: b, port: 444}]",
+            ", ballast.dev/mode: tls",
+        ),
+    ] {
+        let text = format!(
+            "kind: Service
+metadata: {{name: web, namespace: shop, annotations: {{{annotations}, ballast.dev/host: a.example{more}}}}}
+spec: {{{spec}}}
+"
+        );
+        let desired = decided(&observed(&text), &[]);
+        let table = desired.table.as_ref().expect("a table");
+        let routes = table.frontends.iter().map(|one| one.routes.len());
+        assert_eq!(routes.sum::<usize>(), 256, "{spec}");
+        let mut reasons = desired.notices.iter().map(|notice| notice.reason);
+        assert!(reasons.any(|one| one == Reason::TooManyRoutes), "{spec}");
+    }
+}
+
+/// `BEGIN1END,BEGIN2END` and so on.
+fn list_of(count: u16, begin: &str, end: &str) -> String {
+    let items = (1..=count).map(|n| format!("{begin}{n}{end}"));
+    items.collect::<Vec<_>>().join(",")
+}
+
+#[test]
 fn an_external_name_leads_to_what_it_resolved_to() {
     let mut observed = observed(
         "kind: Service
@@ -429,7 +517,7 @@ spec: {{type: {kind}, ports: [{{port: 80}}]}}
 
 /// One Service can fill neither the table nor the memory by repetition.
 #[test]
-fn a_service_that_asks_for_far_too_much_gets_none_of_it_and_the_others_all() {
+fn a_service_that_asks_for_far_too_much_gets_a_part_of_it_and_the_others_all() {
     let list = |form: fn(usize) -> String, many: usize| {
         let words: Vec<String> = (0..many).map(form).collect();
         words.join(",")
@@ -487,7 +575,10 @@ fn a_service_that_asks_for_far_too_much_gets_none_of_it_and_the_others_all() {
     let desired = decided(&observed, &[]);
     let table = desired.table.expect("a table");
     let names: Vec<&str> = table.services.iter().map(|one| &*one.name).collect();
-    assert_eq!(names, ["copies:1000", "good:1000"]);
+    assert_eq!(names, ["copies:1000", "good:1000", "product:1000"]);
+    let of_product = table.frontends.iter().flat_map(|one| one.routes.iter());
+    let of_product = of_product.filter(|route| route.service.as_deref() == Some("product:1000"));
+    assert_eq!(of_product.count(), 256);
     assert!(serde_json::to_vec(&table).expect("JSON").len() < 1 << 20);
     for name in ["product", "copies", "own"] {
         let about = About::Service(Key::new("shop", name));
