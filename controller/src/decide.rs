@@ -9,7 +9,7 @@
 //! itself by way of others: a test in `tests/docs/layering.rs` fails on such a circle.
 //!
 //! 1. **Annotations**: a `notice` is a message for users; `annotations` are read with aliases, precedence and last good values, each
-//!    is a line of the table in `annotations::knobs`; `status` is the decision about one Service.
+//!    is a line of the table in `annotations::knobs`; `status` is the decision about one Service, `fault` why it is left out.
 //! 2. **Options**: `nodes` says which nodes are load balancers, `context` is what every step reads, `endpoints` finds the endpoints
 //!    of a port; `canaries` are Services that get a part of the clients of others, `shares` their parts of a table; `options`,
 //!    `ranges`, `health` and `names` resolve what annotations and flags say about a port, `route_limit` how many routes it may have.
@@ -26,6 +26,7 @@ mod certificate;
 mod claims;
 mod context;
 mod endpoints;
+mod fault;
 mod files;
 mod health;
 mod kept;
@@ -62,6 +63,7 @@ use crate::settings::{Role, Settings};
 pub(crate) use annotations::{ADDRESS, ID, LAST_GOOD, TOLD, is_read};
 use binds::ExpectedBinds;
 use context::{Context, Slices};
+use fault::Fault;
 pub use files::{Source, WantedFile};
 use names::BareNames;
 use nodes::ThisNode;
@@ -174,11 +176,11 @@ type PlanService = for<'a> fn(&Context<'a>, &BareNames<'_>, &'a Service) -> Serv
 /// One pass over all Services, without those that are left out. `Err`: the Services for which a panic was caught, with its
 /// message.
 fn decide_without(
-    left_out: &BTreeMap<Key, String>,
+    left_out: &BTreeMap<Key, Fault>,
     plan_one: PlanService,
     observed: &Observed,
     settings: &Settings,
-) -> Result<Desired, BTreeMap<Key, String>> {
+) -> Result<Desired, BTreeMap<Key, Fault>> {
     let mut notices = Vec::new();
     let slices = Slices::of(observed);
     let context = Context::new(observed, settings, left_out, slices, &mut notices);
@@ -332,8 +334,8 @@ fn plan_service<'a>(
     service: &'a Service,
 ) -> ServicePlan<'a> {
     let settings = context.settings;
-    if let Some(why) = context.left_out.get(&service.key) {
-        return validate::left_out(context, service, why);
+    if let Some(fault) = context.left_out.get(&service.key) {
+        return validate::left_out(context, service, fault);
     }
     // Without the status we never published the Service, or another controller does since; the finalizer is ours all the same.
     let has_our_finalizer = service.publication.owned.finalizer;

@@ -128,7 +128,8 @@ impl Metrics {
         self.decision_seconds.inc_by(took.as_secs_f64());
         self.last_decision_seconds.set(took.as_secs_f64());
         let notices = desired.notices.iter().chain(&desired.report.notices);
-        let left_out = notices.filter(|notice| notice.reason == Reason::LeftOut);
+        let left_out =
+            notices.filter(|notice| matches!(notice.reason, Reason::LeftOut | Reason::TooLarge));
         self.left_out.set(to_gauge(left_out.count()));
         for verdict in Verdict::ALL {
             let services = desired.statuses.iter();

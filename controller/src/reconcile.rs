@@ -213,7 +213,10 @@ impl Reconciler {
             is_no_event
                 || matches!(
                     notice.reason,
-                    Reason::LeftOut | Reason::RoutesWithdrawn | Reason::SettingsDiffer
+                    Reason::LeftOut
+                        | Reason::RoutesWithdrawn
+                        | Reason::SettingsDiffer
+                        | Reason::TooLarge
                 )
         };
         let all = desired.notices.iter().chain(&desired.report.notices);

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use ballast_core::table::HeaderMatch;
 
 use super::annotations::{Reader, knobs, quoted};
+use super::fault::Fault;
 use super::names;
 use super::notice::{About, Notice, Reason};
 use super::status::is_foreign;
@@ -30,7 +31,7 @@ impl<'a> Canaries<'a> {
     pub(super) fn of(
         observed: &'a Observed,
         settings: &'a Settings,
-        left_out: &BTreeMap<Key, String>,
+        left_out: &BTreeMap<Key, Fault>,
         notices: &mut Vec<Notice>,
     ) -> Self {
         let may_be_one = |service: &&Service| {

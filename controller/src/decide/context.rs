@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use ballast_core::table::no_single_host;
 
 use super::canaries::Canaries;
+use super::fault::Fault;
 use super::nodes::{Nodes, ThisNode};
 use super::notice::Notice;
 use crate::lease::hash_of_settings;
@@ -17,7 +18,7 @@ pub(super) struct Context<'a> {
     pub(super) observed: &'a Observed,
     pub(super) settings: &'a Settings,
     /// Services whose part of the table the data plane would refuse, or for which a panic was caught, and the reason.
-    pub(super) left_out: &'a BTreeMap<Key, String>,
+    pub(super) left_out: &'a BTreeMap<Key, Fault>,
     /// A hash of the settings by which ports are given to Services.
     pub(super) claims: String,
     pub(super) slices: Slices<'a>,
@@ -29,7 +30,7 @@ impl<'a> Context<'a> {
     pub(super) fn new(
         observed: &'a Observed,
         settings: &'a Settings,
-        left_out: &'a BTreeMap<Key, String>,
+        left_out: &'a BTreeMap<Key, Fault>,
         slices: Slices<'a>,
         notices: &mut Vec<Notice>,
     ) -> Self {

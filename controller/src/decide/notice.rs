@@ -68,6 +68,7 @@ impl Reason {
             Self::RefNotPermitted,
             Self::SecretUnreadable,
             Self::TableRefused,
+            Self::TooLarge,
         ];
         let mut known = known.into_iter();
         let found = known.find(|reason| reason.to_string() == word);
@@ -170,6 +171,8 @@ pub enum Reason {
     SecretUnreadable,
     /// A part of the Service cannot be served.
     SyncLoadBalancerFailed,
+    /// The table would be too large, and the Service is of the namespace with the largest share of it.
+    TooLarge,
     /// The Service has more ports than --max-ports-per-service.
     TooManyPorts,
     /// The Service asks for more routes than --max-routes-per-service.

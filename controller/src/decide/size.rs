@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use ballast_core::table::{
-    Endpoint, Entries, Frontend, HeaderMatch, LabelKey, Name, Route, RoutingTable, Service, State,
-    Text,
+    Endpoint, Entries, Frontend, HeaderMatch, HostPattern, LabelKey, Name, Route, RoutingTable,
+    Service, State, Text,
 };
 
 use super::owners::{owner_by_labels, routes};
@@ -78,8 +78,11 @@ fn of_route(route: &Route) -> usize {
         + headers.sum::<usize>()
 }
 
-/// The bytes of each Service's parts of a table. A route counts for the Service that it leads to.
+/// The bytes of each Service's parts of a table. A route counts for the Service that it leads to, and a redirect for the Service that
+/// has the same host and path on the other shared port.
 pub(super) fn by_owner(table: &RoutingTable) -> BTreeMap<Key, usize> {
+    let mut redirects: Vec<&Route> = Vec::new();
+    let mut places: BTreeMap<(&Option<HostPattern>, &str), Key> = BTreeMap::new();
     let mut weights: BTreeMap<Key, usize> = BTreeMap::new();
     let mut owners: BTreeMap<&Name, Key> = BTreeMap::new();
     for service in &table.services {
@@ -97,7 +100,15 @@ pub(super) fn by_owner(table: &RoutingTable) -> BTreeMap<Key, usize> {
             let name = route.services().next();
             if let Some(owner) = name.and_then(|name| owners.get(name)) {
                 *weights.entry(owner.clone()).or_default() += of_route(route);
+                places.insert((&route.host, route.path()), owner.clone());
+            } else if route.redirect.is_some() {
+                redirects.push(route);
             }
+        }
+    }
+    for route in redirects {
+        if let Some(owner) = places.get(&(&route.host, route.path())) {
+            *weights.entry(owner.clone()).or_default() += of_route(route);
         }
     }
     weights

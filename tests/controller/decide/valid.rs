@@ -47,7 +47,7 @@ proptest! {
             Err(problems) => prop_assert!(false, "{}\n{:?}\n{}\n{}", problems, arguments, text, json),
         }
         // No Service had to be left out for that.
-        let left_out = desired.notices.iter().find(|notice| notice.reason == Reason::LeftOut);
+        let left_out = desired.notices.iter().find(|notice| matches!(notice.reason, Reason::LeftOut | Reason::TooLarge));
         prop_assert!(left_out.is_none(), "{:?}", left_out);
     }
 }
