@@ -10,11 +10,11 @@
 //!
 //! 1. **Annotations**: a `notice` is a message for users; `annotations` are read with aliases, precedence and last good values, each
 //!    is a line of the table in `annotations::knobs`; `status` is the decision about one Service, `fault` why it is left out.
-//! 2. **Options**: `nodes` says which nodes are load balancers, `context` is what every step reads, `endpoints` finds the endpoints
+//! 2. **Options**: `nodes` says which nodes are load balancers, `permitted` where external names may lead, `context` is what every step reads, `endpoints` finds the endpoints
 //!    of a port; `canaries` are Services that get a part of the clients of others, `shares` their parts of a table; `options`,
 //!    `ranges`, `health` and `names` resolve what annotations and flags say about a port, `route_limit` how many routes it may have.
 //! 3. **The plan of one Service**: `site` and `placement` (where it listens), `files` and `certificate` (where TLS ends),
-//!    `ports`, `parts` (its frontends and services). `load_balancer` and `routed` put them together as a `service_plan`.
+//!    `ports`, `external_name`, `parts` (its frontends and services). `load_balancer` and `routed` put them together as a `service_plan`.
 //! 4. **Assembly**: `claims` gives every port of a node to the oldest Service that asks for it, `kept` closes those that one node
 //!    keeps for itself, `binds` says what each node listens at then, `publish` which addresses a status lists, and `table` assembles the routing table.
 //! 5. **Validation**: `validate` finds the Services, by `owners` and `size`, that the data plane would refuse the table for.
@@ -26,6 +26,7 @@ mod certificate;
 mod claims;
 mod context;
 mod endpoints;
+mod external_name;
 mod fault;
 mod files;
 mod health;
@@ -37,6 +38,7 @@ mod notice;
 mod options;
 mod owners;
 mod parts;
+mod permitted;
 mod placement;
 mod ports;
 mod publish;

@@ -8,18 +8,21 @@
 //! data of each object while it is parsed, `store` keeps the data (`slices` without the endpoints of Services that are not served), `leases` tells which load balancer nodes are live.
 //! [`folder::watch`] follows a folder of manifests instead ([`read_folder`] reads one once). Both pass their state to `debounce`. It
 //! looks up the Secrets, ReferenceGrants and DNS names that the last decision wants (`secrets`, `grants`, `names` with `dns`, all run
-//! by `lookups`; `refusals` says when one counts as refused), waits for a pause between changes (`settle`), and sends a new [`Observed`] if it differs from the last one.
+//! by `lookups`; `turns` says when a name may be looked up, `refusals` when a lookup counts as refused), adds the addresses of an
+//! `earlier` table and the `own_addresses` of this machine, waits for a pause between changes (`settle`), and sends a new [`Observed`] if it differs from the last one.
 
 pub mod cluster;
 mod convert;
 mod debounce;
 mod dns;
+mod earlier;
 pub mod folder;
 mod grants;
 mod leases;
 mod lookups;
 mod names;
 mod object;
+mod own_addresses;
 mod publication;
 mod reflector;
 mod refusals;
@@ -27,17 +30,20 @@ mod secrets;
 mod settle;
 mod slices;
 mod store;
+mod turns;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
 
+use ipnet::IpNet;
 use serde::Serialize;
 
 use crate::decide;
 use crate::lease::{Exceptions, Message, OwnPorts, Served};
 pub(crate) use convert::service;
+pub use earlier::Earlier;
 pub use folder::{BadDocument, read_folder};
 pub(crate) use publication::{FINALIZER, PROGRAMMED, hash};
 pub use publication::{Owned, Programmed, Publication};
@@ -56,8 +62,12 @@ pub struct Observed {
     pub leases: Option<BTreeMap<String, Arc<Lease>>>,
     /// The messages of the Leases that are not live, by node.
     pub others_say: BTreeMap<String, Vec<Message>>,
-    /// The addresses of the names of ExternalName Services, sorted.
+    /// The addresses of the names of ExternalName Services, sorted: at most one more than [`MOST_ADDRESSES`] of a name.
     pub resolved: BTreeMap<String, Vec<IpAddr>>,
+    /// The addresses that the table of an earlier process has for ExternalName Services whose names have not been resolved since.
+    pub earlier: BTreeMap<Key, Vec<IpAddr>>,
+    /// The addresses of this machine, where there is an ExternalName Service.
+    pub own_addresses: Vec<IpNet>,
     /// Services whose [`Rival`] has not written for a minute. Used by the publisher only.
     pub abandoned: BTreeSet<Key>,
     /// The part of [`Wanted`] that was looked up at least once. The rest comes with a later `Observed`.
@@ -412,7 +422,7 @@ pub struct Wanted {
     /// Secrets to read.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub secrets: BTreeSet<Key>,
-    /// Names of ExternalName Services to resolve.
+    /// Names of ExternalName Services to resolve. Their lookups are paced by `turns`.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub names: BTreeSet<String>,
     /// Whether the decision depends on other nodes than this one.
@@ -422,6 +432,9 @@ pub struct Wanted {
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub grants: BTreeSet<String>,
 }
+
+/// The most addresses of one ExternalName Service that are served.
+pub(crate) const MOST_ADDRESSES: usize = 64;
 
 impl Wanted {
     /// Adds the lookups of another decision.

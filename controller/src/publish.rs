@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 use crate::client;
 use crate::cluster::{Campaign, EventWriter, Leading, SettingsNotifier, StatusWriter, campaign};
 use crate::metrics::Metrics;
-use crate::observe::Wanted;
+use crate::observe::{Earlier, Wanted};
 use crate::reconcile::{Decisions, Reconciler};
 use crate::request::REPORTER;
 use crate::run::{RELEASE_TIME, block_on, leave, observe, serve_admin, until_told_to_end};
@@ -40,7 +40,14 @@ async fn begin(flags: PublishFlags, settings: Settings) -> anyhow::Result<()> {
     let (seen, observed) = watch::channel(None);
     // The publisher looks nothing up beside the objects that it watches.
     let (want, wanted) = watch::channel(Wanted::default());
-    tasks.spawn(observe(None, &settings, Some(client.clone()), wanted, seen));
+    tasks.spawn(observe(
+        None,
+        &settings,
+        Some(client.clone()),
+        Earlier::default(),
+        wanted,
+        seen,
+    ));
     let (decided, decisions) = watch::channel(None);
     let (live, settings) = watch::channel(Arc::new(settings));
     tasks.spawn(follow_cfg(flags.flags.clone(), live));

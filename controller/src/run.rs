@@ -13,12 +13,12 @@ use kube::Client;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::decide::{self, Desired, decide};
 use crate::metrics::Metrics;
 use crate::node::{Folder, LeaseRenewer, Pages, TableWriter, Written, fetch_pages, follow_acks};
-use crate::observe::{self, BadDocument, Observed, Wanted};
+use crate::observe::{self, BadDocument, Earlier, Observed, Wanted};
 use crate::reconcile::{Decisions, Reconciler};
 use crate::settings::{
     AdminAddress, AdminFlags, ClusterFlags, Role, RunFlags, Settings, WrongFlag, follow_cfg,
@@ -70,9 +70,10 @@ async fn begin(flags: RunFlags, mut settings: Settings) -> anyhow::Result<()> {
     let settings = settings.in_role(role);
     let (seen, observed) = watch::channel(None);
     let (want, wanted) = watch::channel(Wanted::default());
-    let folder = flags.manifests.clone();
-    let observing = observe(folder, &settings, client.clone(), wanted, seen);
+    let manifests = flags.manifests.clone();
     if flags.dry {
+        let earlier = Earlier::default();
+        let observing = observe(manifests, &settings, client, earlier, wanted, seen);
         tokio::select! {
             () = observing => anyhow::bail!("nothing more is to be seen"),
             desired = decide_once(&settings, observed, &want) => {
@@ -82,6 +83,8 @@ async fn begin(flags: RunFlags, mut settings: Settings) -> anyhow::Result<()> {
         }
     }
     let folder = table_folder(&flags)?;
+    let earlier = Earlier::new(folder.addresses());
+    let observing = observe(manifests, &settings, client.clone(), earlier, wanted, seen);
     let metrics = Arc::new(Metrics::default());
     let mut tasks = JoinSet::new();
     serve_admin(&flags.process, &metrics, &mut tasks);
@@ -217,20 +220,23 @@ pub(crate) fn observe(
     folder: Option<PathBuf>,
     settings: &Settings,
     client: Option<Client>,
+    earlier: Earlier,
     wanted: watch::Receiver<Wanted>,
     seen: watch::Sender<Option<Arc<Observed>>>,
 ) -> impl Future<Output = ()> + Send + 'static {
     let settings = Arc::new(settings.clone());
     async move {
         match (client, folder) {
-            (Some(client), _) => observe::cluster::watch(client, settings, wanted, seen).await,
+            (Some(client), _) => {
+                observe::cluster::watch(client, settings, earlier, wanted, seen).await;
+            }
             (None, Some(folder)) => {
                 let bad = |bad: &[BadDocument]| {
                     for document in bad {
                         tracing::warn!("--manifests: {document}");
                     }
                 };
-                observe::folder::watch(folder, settings, wanted, seen, bad).await;
+                observe::folder::watch(folder, settings, earlier, wanted, seen, bad).await;
             }
             (None, None) => {}
         }
@@ -245,7 +251,7 @@ pub fn look_once(cluster: &ClusterFlags, settings: &Settings) -> anyhow::Result<
         let (seen, observed) = watch::channel(None);
         let (want, wanted) = watch::channel(Wanted::default());
         tokio::select! {
-            () = observe(None, settings, Some(client), wanted, seen) => {
+            () = observe(None, settings, Some(client), Earlier::default(), wanted, seen) => {
                 anyhow::bail!("nothing more is to be seen")
             }
             desired = decide_once(settings, observed, &want) => desired,
@@ -253,16 +259,20 @@ pub fn look_once(cluster: &ClusterFlags, settings: &Settings) -> anyhow::Result<
     })
 }
 
-/// Decides when all is seen, and everything that is wanted was looked up.
+/// Decides when all is seen, and everything that is wanted was looked up. Lookups of names that wait for their turn beyond
+/// [`PATIENCE`] are not waited for: the decision says which.
 async fn decide_once(
     settings: &Settings,
     mut observed: watch::Receiver<Option<Arc<Observed>>>,
     want: &watch::Sender<Wanted>,
 ) -> anyhow::Result<Desired> {
+    let until = Instant::now() + PATIENCE;
+    let mut last = None;
     loop {
-        timeout(PATIENCE, observed.changed())
-            .await
-            .context("not everything was seen in time")??;
+        match timeout_at(until, observed.changed()).await {
+            Ok(changed) => changed?,
+            Err(_) => return last.context("not everything was seen in time"),
+        }
         let Some(seen) = observed.borrow_and_update().clone() else {
             continue;
         };
@@ -270,7 +280,12 @@ async fn decide_once(
         if is_looked_up(&desired.wanted, &seen) {
             return Ok(desired);
         }
-        want.send_replace(desired.wanted);
+        want.send_replace(desired.wanted.clone());
+        let waits_for_names_alone = Wanted {
+            names: seen.looked_up.names.clone(),
+            ..desired.wanted.clone()
+        };
+        last = is_looked_up(&waits_for_names_alone, &seen).then_some(desired);
     }
 }
 

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use std::{fmt, fs};
 
-use ballast_core::table::Algorithm;
+use ballast_core::table::{Algorithm, parse_duration};
 use clap::{ArgAction, Args, ValueEnum};
 use ipnet::IpNet;
 
@@ -91,6 +91,26 @@ pub struct Flags {
     /// How many routes of one Service are served at most: hosts, paths and ports that its annotations ask for, in their order
     #[arg(long, env = "BALLAST_MAX_ROUTES_PER_SERVICE", value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u16).range(1..=10_000))]
     pub max_routes_per_service: u16,
+    /// Whether Services of type ExternalName are served
+    #[arg(
+        long,
+        env = "BALLAST_EXTERNAL_NAMES",
+        value_name = "WHETHER",
+        value_enum,
+        default_value_t
+    )]
+    pub external_names: ExternalNames,
+    /// Addresses to which the name of no ExternalName Service may lead; repeatable
+    #[arg(
+        long,
+        env = "BALLAST_EXTERNAL_NAME_DENY",
+        value_name = "RANGE",
+        value_delimiter = ','
+    )]
+    pub external_name_deny: Vec<IpNet>,
+    /// How long at least the addresses of such a name are used before it is looked up again
+    #[arg(long, env = "BALLAST_DNS_MIN_TTL", value_name = "TIME", default_value = "5s", value_parser = dns_min_ttl)]
+    pub dns_min_ttl: Duration,
     /// The default certificate with its key, PEM
     #[arg(long, value_name = "PATH")]
     pub ssl_cert: Option<PathBuf>,
@@ -429,6 +449,23 @@ impl Settings {
         }
         let cli: Cli = clap::Parser::parse_from(["x"]);
         Self::new(cli.flags).expect("defaults that fit together")
+    }
+}
+
+/// Whether Services of type ExternalName are served.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum ExternalNames {
+    #[default]
+    On,
+    Off,
+}
+
+fn dns_min_ttl(text: &str) -> Result<Duration, String> {
+    let time = parse_duration(text).map_err(|wrong| wrong.to_string())?;
+    let allowed = Duration::from_secs(1)..=Duration::from_secs(3600);
+    match allowed.contains(&time) {
+        true => Ok(time),
+        false => Err("expected 1s to 1h".to_owned()),
     }
 }
 

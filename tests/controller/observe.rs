@@ -10,7 +10,7 @@ mod namespace;
 
 use std::sync::{Arc, Mutex};
 
-use ballast_controller::observe::{Observed, Wanted};
+use ballast_controller::observe::{Earlier, Observed, Wanted};
 use ballast_controller::settings::{Flags, Role, Settings};
 use clap::Parser;
 use tokio::sync::watch;
@@ -38,7 +38,13 @@ impl Watch {
         let settings = Settings::clone(&settings(arguments)).in_role(role);
         let settings = Arc::new(settings);
         Self::start(|wanted, observed| {
-            ballast_controller::observe::cluster::watch(api.client(), settings, wanted, observed)
+            ballast_controller::observe::cluster::watch(
+                api.client(),
+                settings,
+                Earlier::default(),
+                wanted,
+                observed,
+            )
         })
     }
 

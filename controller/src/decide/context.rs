@@ -1,14 +1,12 @@
 //! What every step of a decision reads: the observed objects, the settings, the nodes, and the EndpointSlices of each Service.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
-
-use ballast_core::table::no_single_host;
 
 use super::canaries::Canaries;
 use super::fault::Fault;
-use super::nodes::{Nodes, ThisNode};
+use super::nodes::Nodes;
 use super::notice::Notice;
+use super::permitted::Permitted;
 use crate::lease::hash_of_settings;
 use crate::observe::{Key, Observed, Service, Slice};
 use crate::settings::Settings;
@@ -23,6 +21,7 @@ pub(super) struct Context<'a> {
     pub(super) claims: String,
     pub(super) slices: Slices<'a>,
     pub(super) nodes: Nodes<'a>,
+    pub(super) permitted: Permitted<'a>,
     pub(super) canaries: Canaries<'a>,
 }
 
@@ -34,25 +33,17 @@ impl<'a> Context<'a> {
         slices: Slices<'a>,
         notices: &mut Vec<Notice>,
     ) -> Self {
+        let nodes = Nodes::of(observed, settings, notices);
         Self {
             observed,
             settings,
             left_out,
             claims: hash_of_settings(&settings.claims()),
             slices,
-            nodes: Nodes::of(observed, settings, notices),
+            permitted: Permitted::of(observed, settings, &nodes),
+            nodes,
             canaries: Canaries::of(observed, settings, left_out, notices),
         }
-    }
-
-    /// Whether the name of an ExternalName Service may resolve to an address. In a cluster it must not be an address of this
-    /// machine: users who may create Services must not reach what listens on the host.
-    pub(super) fn may_lead_to(&self, address: IpAddr) -> bool {
-        no_single_host(address).is_none() && (!self.refuses_own() || is_outside(address))
-    }
-
-    pub(super) fn refuses_own(&self) -> bool {
-        self.settings.another_cluster || !matches!(self.nodes.here, ThisNode::Standalone)
     }
 }
 
@@ -79,14 +70,4 @@ impl Service {
     pub(super) fn age(&self) -> impl Ord + '_ {
         (self.created.is_none(), self.created, &self.uid, &self.key)
     }
-}
-
-/// Whether an address can belong to another machine, beyond the link. EndpointSlices take no other addresses either.
-fn is_outside(address: IpAddr) -> bool {
-    let address = address.to_canonical();
-    let is_local = match address {
-        IpAddr::V4(address) => address.is_link_local() || address.is_broadcast(),
-        IpAddr::V6(address) => address.is_unicast_link_local(),
-    };
-    !is_local && !address.is_loopback() && !address.is_unspecified() && !address.is_multicast()
 }

@@ -9,8 +9,10 @@ use super::annotations::Reader;
 use super::context::Context;
 use super::nodes;
 use super::notice::Reason;
-use crate::observe::{Endpoint, Family, Observed, Port, Service, ServiceKind, Slice, Target};
-use crate::settings::{EndpointsVia, Selector, Settings};
+use crate::observe::{
+    Endpoint, Family, MOST_ADDRESSES, Observed, Port, Service, ServiceKind, Slice, Target,
+};
+use crate::settings::{EndpointsVia, ExternalNames, Selector, Settings};
 
 /// Limits the endpoints to those on some nodes.
 #[derive(Clone, Copy)]
@@ -30,12 +32,12 @@ pub(super) fn of_port(
 ) -> Vec<table::Endpoint> {
     let (observed, settings) = (context.observed, context.settings);
     if let ServiceKind::ExternalName(name) = &service.kind {
-        let mut addresses = match ExternalTarget::of(observed, name) {
+        let mut addresses = match ExternalTarget::of(observed, settings, service, name) {
             ExternalTarget::Address(address) => vec![address],
-            ExternalTarget::Name(found) => found.to_vec(),
-            ExternalTarget::NoName => Vec::new(),
+            ExternalTarget::Name(found) => found.iter().take(MOST_ADDRESSES).copied().collect(),
+            ExternalTarget::NoName | ExternalTarget::Off => Vec::new(),
         };
-        addresses.retain(|address| context.may_lead_to(*address));
+        addresses.retain(|address| context.permitted.objection(*address).is_none());
         return by_family(service, |family| {
             plain(&addresses, family, target_number(port))
         });
@@ -120,20 +122,35 @@ pub(super) fn goes_by_node(settings: &Settings, service: &Service) -> bool {
 pub(super) enum ExternalTarget<'a> {
     /// The name is an address.
     Address(IpAddr),
-    /// A DNS name with these addresses; empty until it is resolved.
+    /// A DNS name with these addresses; empty until it is resolved. Some may not be led to, and only the first
+    /// [`MOST_ADDRESSES`] are served.
     Name(&'a [IpAddr]),
+    /// No name is served: `--external-names=off`.
+    Off,
     /// Neither an address nor a DNS name.
     NoName,
 }
 
 impl<'a> ExternalTarget<'a> {
-    pub(super) fn of(observed: &'a Observed, name: &str) -> Self {
+    pub(super) fn of(
+        observed: &'a Observed,
+        settings: &Settings,
+        service: &Service,
+        name: &str,
+    ) -> Self {
+        if settings.flags.external_names == ExternalNames::Off {
+            return Self::Off;
+        }
         if let Ok(address) = name.parse() {
             return Self::Address(address);
         }
         let is_name = name.strip_suffix('.').unwrap_or(name).parse::<ServerName>();
         match is_name {
-            Ok(_) => Self::Name(observed.resolved.get(name).map_or(&[], Vec::as_slice)),
+            Ok(_) => {
+                let resolved = observed.resolved.get(name).filter(|all| !all.is_empty());
+                let found = resolved.or_else(|| observed.earlier.get(&service.key));
+                Self::Name(found.map_or(&[], Vec::as_slice))
+            }
             Err(_) => Self::NoName,
         }
     }

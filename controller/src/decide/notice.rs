@@ -63,6 +63,7 @@ impl Reason {
     /// The reasons of messages in the Leases of nodes.
     fn of_nodes(word: &str) -> Self {
         let known = [
+            Self::AddressNotPermitted,
             Self::LeftOut,
             Self::NoActiveCheck,
             Self::RefNotPermitted,
@@ -137,6 +138,8 @@ impl Serialize for Reason {
 /// The reason of an event. Users search for these words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reason {
+    /// The name of an ExternalName Service leads to an address to which it may not lead.
+    AddressNotPermitted,
     /// The address or a port that the Service asks for is not available.
     AllocationFailed,
     AnnotationConflict,

@@ -10,7 +10,8 @@ use super::annotations::{OWN, Reader, knobs};
 use super::canaries;
 use super::certificate::{Termination, certificate};
 use super::context::Context;
-use super::endpoints::{ExternalTarget, warn_of_slices};
+use super::endpoints::warn_of_slices;
+use super::external_name::look_up;
 use super::health;
 use super::names::{BareNames, asks_for_route, contends, wants_http};
 use super::notice::Reason;
@@ -23,7 +24,7 @@ use super::route_limit::RouteLimit;
 use super::service_plan::{Claim, HTTP, HTTPS, PortPlan, ServicePlan, SharedRoute};
 use super::site::{Reach, Site};
 use super::status::{Status, Verdict};
-use crate::observe::{self, Key, Port, Service, ServiceKind, Target};
+use crate::observe::{self, Key, Port, Service, ServiceKind};
 
 /// Plans a Service that is no LoadBalancer.
 pub(super) fn plan<'a>(
@@ -134,42 +135,6 @@ fn plan_ports(
             None => "it has no TCP port",
         };
         plan.status = Status::left_alone(service, why);
-    }
-}
-
-/// Has the name of an ExternalName Service resolved, and warns if it cannot be served.
-fn look_up(context: &Context<'_>, reader: &mut Reader<'_>, name: &str, plan: &mut ServicePlan<'_>) {
-    let nowhere = || match context.refuses_own() {
-        true => format!(
-            "externalName {name} leads only to addresses of this machine or its link, which are not served"
-        ),
-        false => format!("externalName {name} leads to no address of a single host"),
-    };
-    let wrong = match ExternalTarget::of(context.observed, name) {
-        ExternalTarget::Address(address) => (!context.may_lead_to(address)).then(nowhere),
-        ExternalTarget::NoName => Some(format!("externalName {name:?} is not a DNS name")),
-        ExternalTarget::Name(found) => {
-            plan.wanted.names.insert(name.to_owned());
-            let mut leads = found.iter();
-            match found.is_empty() {
-                true => Some(format!(
-                    "externalName {name} has no address; nothing listens until it has one"
-                )),
-                false => (!leads.any(|address| context.may_lead_to(*address))).then(nowhere),
-            }
-        }
-    };
-    let ports = reader.service.ports.iter();
-    let named = ports.filter_map(|port| match &port.target {
-        Target::Name(target) => Some(format!(
-            "port {} has the target port {target:?}, and no pod says its number; give the number",
-            port.number
-        )),
-        Target::Number(_) => None,
-    });
-    for wrong in wrong.into_iter().chain(named) {
-        let message = format!("Error syncing load balancer: {wrong}");
-        reader.warn_by_node(Reason::SyncLoadBalancerFailed, message);
     }
 }
 

@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Write};
+use std::net::IpAddr;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
@@ -15,7 +16,7 @@ use serde::Serialize;
 use sha2::{Digest, Sha256};
 
 use super::fetch::Pages;
-use crate::decide::{Source, WantedFile, served};
+use crate::decide::{Source, WantedFile, owner_by_labels, served};
 use crate::observe::{Key, Secret};
 
 /// The folder, and its known content.
@@ -92,6 +93,21 @@ impl Folder {
     /// The Services that the last table serves.
     pub(crate) fn served(&self) -> BTreeSet<Key> {
         self.table.as_deref().map(served).unwrap_or_default()
+    }
+
+    /// The addresses that the last table has for each Service.
+    pub(crate) fn addresses(&self) -> BTreeMap<Key, Vec<IpAddr>> {
+        let mut all: BTreeMap<Key, BTreeSet<IpAddr>> = BTreeMap::new();
+        let services = self.table.iter().flat_map(|table| &table.services);
+        for service in services {
+            if let Some(owner) = owner_by_labels(&service.labels) {
+                let addresses = service.endpoints.iter().map(|one| one.address.ip());
+                all.entry(owner).or_default().extend(addresses);
+            }
+        }
+        let sorted = all.into_iter();
+        let sorted = sorted.map(|(key, addresses)| (key, addresses.into_iter().collect()));
+        sorted.collect()
     }
 
     /// The path of the data plane's acks.

@@ -18,7 +18,7 @@ use super::object::{Parsed, WatchedKind};
 use super::reflector::{self, Event, paced};
 use super::slices::SliceStore;
 use super::store::Store;
-use super::{Key, Lease, Node, Observed, Service, Slice, Wanted};
+use super::{Earlier, Key, Lease, Node, Observed, Service, Slice, Wanted};
 use crate::decide::{is_foreign, may_be_served};
 use crate::lease::Message;
 use crate::settings::{Role, Settings};
@@ -30,6 +30,7 @@ use crate::settings::{Role, Settings};
 pub async fn watch(
     client: Client,
     settings: Arc<Settings>,
+    earlier: Earlier,
     wanted: watch::Receiver<Wanted>,
     observed: watch::Sender<Option<Arc<Observed>>>,
 ) {
@@ -64,7 +65,13 @@ pub async fn watch(
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut drops = interval(DROP_EVERY);
     drops.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut debouncer = Debouncer::new(Some(client.clone()), wanted, observed);
+    let mut debouncer = Debouncer::new(
+        Some(client.clone()),
+        settings.flags.dns_min_ttl,
+        earlier,
+        wanted,
+        observed,
+    );
     let mut is_first = true;
     loop {
         if let Some(event) = next_slice.take_if(|event| !view.is_too_early(event))

@@ -1,18 +1,22 @@
 //! Sends the observed state once changes pause, if it differs from the state that was sent last. Used by `cluster` and `folder`, which
 //! hold the state. This module adds the results of the lookups that the last decision [`Wanted`].
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use kube::Client;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
+use super::earlier::external_name;
 use super::lookups::Lookups;
+use super::own_addresses::OwnAddresses;
 use super::secrets::Watches;
 use super::settle::Settle;
-use super::{Grant, Key, Observed, Secret, Wanted, grants, names, secrets};
+use super::turns::Turns;
+use super::{Earlier, Grant, Key, Observed, Secret, Wanted, grants, names, secrets};
 
 /// The last step of the observer, before the reconcile loop.
 pub(super) struct Debouncer {
@@ -23,6 +27,11 @@ pub(super) struct Debouncer {
     secrets: Lookups<Key, Option<Secret>>,
     watches: Watches,
     names: Lookups<String, Vec<IpAddr>>,
+    turns: Turns,
+    /// The shortest time between two lookups of a name.
+    dns_min_ttl: Duration,
+    earlier: Earlier,
+    own_addresses: OwnAddresses,
     grants: Lookups<String, Vec<Grant>>,
     settle: Settle,
 }
@@ -31,6 +40,8 @@ impl Debouncer {
     /// `client` reads Secrets and ReferenceGrants; `None`: they are part of the manifests.
     pub(super) fn new(
         client: Option<Client>,
+        dns_min_ttl: Duration,
+        earlier: Earlier,
         mut wanted: watch::Receiver<Wanted>,
         observed: watch::Sender<Option<Arc<Observed>>>,
     ) -> Self {
@@ -43,6 +54,10 @@ impl Debouncer {
             secrets: Lookups::new(),
             watches: Watches::default(),
             names: Lookups::new(),
+            turns: Turns::default(),
+            dns_min_ttl,
+            earlier,
+            own_addresses: OwnAddresses::default(),
             grants: Lookups::new(),
             settle: Settle::default(),
         }
@@ -95,6 +110,12 @@ impl Debouncer {
         let names = self.names.answers();
         let names = names.map(|(name, addresses)| (name.clone(), addresses.clone()));
         observed.resolved = names.collect();
+        observed.earlier = self.earlier.that_stay(&observed);
+        let of_names = namespaces(&observed);
+        if !of_names.is_empty() {
+            observed.own_addresses = self.own_addresses.now();
+        }
+        self.turns.set_namespaces(of_names);
         looked_up.names = observed.resolved.keys().cloned().collect();
         observed.looked_up = Arc::new(looked_up);
         self.observed.send_if_modified(|sent| {
@@ -108,7 +129,10 @@ impl Debouncer {
 
     fn look_up(&mut self) {
         let wanted = self.wanted.borrow_and_update().clone();
-        let mut forgot = self.names.want(&wanted.names, names::follow);
+        let (shortest, turns) = (self.dns_min_ttl, self.turns.clone());
+        let mut forgot = self.names.want(&wanted.names, move |name, answers| {
+            names::follow(name, shortest, turns.clone(), answers)
+        });
         match &self.client {
             Some(client) => {
                 let (of_secrets, watches) = (client.clone(), self.watches.clone());
@@ -126,4 +150,16 @@ impl Debouncer {
             self.changed();
         }
     }
+}
+
+/// The namespaces whose Services have each external name.
+fn namespaces(observed: &Observed) -> BTreeMap<String, BTreeSet<String>> {
+    let mut of_name: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for (key, service) in &observed.services {
+        if let Some(name) = external_name(service) {
+            let namespaces = of_name.entry(name.to_owned()).or_default();
+            namespaces.insert(key.namespace.clone());
+        }
+    }
+    of_name
 }

@@ -1,32 +1,46 @@
 //! Resolves one name of an ExternalName Service repeatedly. `debounce` starts one task for each wanted name.
 //!
-//! The name is resolved again after the time to live of its records, but at least [`SHORTEST`] and at most [`LONGEST`] later. After a
-//! lookup that finds nothing, the last addresses stay.
+//! The name is resolved again after the time to live of its records, but at least `--dns-min-ttl` and at most [`LONGEST`] later, when
+//! its turn comes. After a lookup that finds nothing, the last addresses stay.
 
 use std::net::IpAddr;
 use std::time::Duration;
 
 use tokio::time::sleep;
 
+use super::MOST_ADDRESSES;
 use super::dns::{self, ResolveError, Resolved};
 use super::lookups::AnswerSender;
+use super::turns::Turns;
 
-/// Sends the addresses of a name, sorted. At least one answer is sent, even if it is empty.
-pub(super) async fn follow(name: String, answers: AnswerSender<String, Vec<IpAddr>>) {
+/// Sends the addresses of a name, sorted, and no more than [`MOST`] of them. At least one answer is sent, even if it is empty.
+pub(super) async fn follow(
+    name: String,
+    shortest: Duration,
+    turns: Turns,
+    answers: AnswerSender<String, Vec<IpAddr>>,
+) {
     if let Some(address) = literal(&name) {
         return answers.send(vec![address]).await;
     }
-    follow_with(&name, &answers, || dns::look_up(&name)).await;
+    let (name, turns) = (name.as_str(), &turns);
+    let look_up = || async move {
+        turns.turn(name).await;
+        dns::look_up(name).await
+    };
+    follow_with(name, shortest, &answers, look_up).await;
 }
 
 async fn follow_with<F: Future<Output = Result<Resolved, ResolveError>>>(
     name: &str,
+    shortest: Duration,
     answers: &AnswerSender<String, Vec<IpAddr>>,
     look_up: impl Fn() -> F,
 ) {
     let mut found = Resolved::default();
     let mut is_failing = false;
-    let mut wait = SHORTEST;
+    let longest = LONGEST.max(shortest);
+    let mut wait = shortest;
     loop {
         match look_up().await {
             Ok(new) => {
@@ -34,7 +48,7 @@ async fn follow_with<F: Future<Output = Result<Resolved, ResolveError>>>(
                     tracing::info!(name, "resolves again");
                 }
                 is_failing = false;
-                wait = new.ttl.clamp(SHORTEST, LONGEST);
+                wait = new.ttl.clamp(shortest, longest);
                 found.update(new);
             }
             Err(error) => {
@@ -42,13 +56,15 @@ async fn follow_with<F: Future<Output = Result<Resolved, ResolveError>>>(
                     tracing::warn!(name, %error, "does not resolve; its last addresses stay");
                 }
                 wait = match is_failing {
-                    true => (wait * 2).min(LONGEST),
-                    false => SHORTEST,
+                    true => (wait * 2).min(longest),
+                    false => shortest,
                 };
                 is_failing = true;
             }
         }
-        answers.send(found.addresses()).await;
+        let mut addresses = found.addresses();
+        addresses.truncate(MOST);
+        answers.send(addresses).await;
         sleep(wait).await;
     }
 }
@@ -61,7 +77,8 @@ fn literal(name: &str) -> Option<IpAddr> {
     inner.unwrap_or(name).parse().ok()
 }
 
-const SHORTEST: Duration = Duration::from_secs(1);
+/// The most addresses that are kept of a name: one more than a Service may have, so that a decision knows that there are more.
+const MOST: usize = MOST_ADDRESSES + 1;
 const LONGEST: Duration = Duration::from_secs(30);
 
 #[cfg(test)]
@@ -73,6 +90,8 @@ mod tests {
 
     use super::super::lookups::Lookups;
     use super::*;
+
+    const SHORTEST: Duration = Duration::from_secs(1);
 
     #[test]
     fn an_address_is_no_name_to_resolve() {
@@ -119,7 +138,7 @@ mod tests {
                     let next = script.lock().unwrap().next();
                     async { next.unwrap_or(Err(ResolveError::NoAddress)) }
                 };
-                follow_with(&name, &answers, next).await;
+                follow_with(&name, SHORTEST, &answers, next).await;
             }
         });
         let mut seen = Vec::new();

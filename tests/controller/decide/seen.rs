@@ -1,11 +1,12 @@
 //! Decisions about what no manifest can have: Secrets that may not be read, names that are resolved, other clusters.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use ballast_controller::decide::{About, Desired, Notice, Reason, Verdict, decide};
 use ballast_controller::observe::{Family, Key, Observed, Secret, Wanted};
-use ballast_controller::settings::Settings;
+use ballast_controller::settings::{Role, Settings};
 use ballast_core::table::{Algorithm, Format, parse};
 
 use super::settings;
@@ -301,17 +302,185 @@ spec: {type: ExternalName, externalName: db.example.com, ports: [{port: 3306}]}
             assert_eq!(table.services[0].endpoints.len(), expected, "{address}");
             let json = serde_json::to_vec(&table).expect("a table");
             assert_eq!(parse(&json, Format::Json).as_ref(), Ok(&*table));
-            let words = [
-                "leads only to addresses of this machine",
-                "leads to no address of a single host",
-            ];
-            let warned = desired
-                .notices
-                .iter()
-                .any(|notice| words.iter().any(|words| notice.message.contains(words)));
+            let mut reasons = desired.notices.iter().map(|notice| notice.reason);
+            let warned = reasons.any(|reason| reason == Reason::AddressNotPermitted);
             assert_eq!(warned, expected == 0, "{address}: {:?}", desired.notices);
         }
     }
+}
+
+#[test]
+fn in_a_cluster_a_name_leads_to_no_node_no_cluster_ip_and_no_denied_range() {
+    let text = "kind: Node
+metadata: {name: lb1, labels: {role: loadbalancer}}
+status: {addresses: [{type: InternalIP, address: 10.0.0.1}, {type: ExternalIP, address: 203.0.113.1}]}
+---
+kind: Node
+metadata: {name: other}
+status: {addresses: [{type: InternalIP, address: 10.0.0.2}, {type: InternalIP, address: \"fd00::2\"}]}
+---
+kind: Service
+metadata: {name: kubernetes, namespace: default}
+spec: {clusterIP: 10.96.0.1, clusterIPs: [10.96.0.1, \"fd00:96::1\"], ports: [{port: 443}]}
+---
+kind: Service
+metadata: {name: db, namespace: shop}
+spec: {type: ExternalName, externalName: db.example.com, ports: [{port: 3306}]}
+";
+    let cases = [
+        ("192.0.2.9", None),
+        ("203.0.113.1", Some("an address of a node")),
+        ("10.0.0.2", Some("an address of a node")),
+        ("::ffff:10.0.0.2", Some("an address of a node")),
+        ("fd00::2", Some("an address of a node")),
+        ("10.96.0.1", Some("the ClusterIP of a Service")),
+        ("fd00:96::1", Some("the ClusterIP of a Service")),
+        ("10.244.1.7", Some("of a range of --external-name-deny")),
+        ("169.254.169.254", Some("a link-local address")),
+        ("127.0.0.1", Some("a loopback address")),
+    ];
+    let flags = [
+        "--tcp-services=db:3306",
+        "--node-name=lb1",
+        "--external-name-deny=10.244.0.0/16",
+    ];
+    // By the name, by the address itself, and as one of several.
+    for (address, objection) in cases {
+        let ip: IpAddr = address.parse().expect("an address");
+        let good: IpAddr = [192, 0, 2, 8].into();
+        let of_name = text.to_owned();
+        let of_address = text.replace("db.example.com", &format!("\"{address}\""));
+        for (text, resolved, mut expected) in [
+            (&of_name, vec![ip], vec![]),
+            (&of_address, vec![], vec![]),
+            (&of_name, vec![good, ip], vec![good]),
+        ] {
+            let mut observed = observed(text);
+            let name = "db.example.com".to_owned();
+            observed.resolved.insert(name, resolved);
+            let desired = decided(&observed, &flags);
+            let table = desired.table.as_ref().expect("a table");
+            let served = table.services[0].endpoints.iter();
+            let served: Vec<IpAddr> = served.map(|one| one.address.ip()).collect();
+            if objection.is_none() {
+                expected.push(ip);
+            }
+            assert_eq!(served, expected, "{address}");
+            let mut notices = desired.notices.iter();
+            let said = notices.find(|one| one.reason == Reason::AddressNotPermitted);
+            let said = said.map(|notice| notice.message.clone());
+            assert_eq!(said.is_some(), objection.is_some(), "{address}: {said:?}");
+            let words = objection.map(|what| format!("which is {what}"));
+            let (said, words) = (said.unwrap_or_default(), words.unwrap_or_default());
+            assert!(said.contains(&words), "{said}");
+        }
+    }
+    // A node that has not listed all Nodes yet leads no name anywhere.
+    let mut observed = observed(text);
+    let found = vec![IpAddr::from([192, 0, 2, 9])];
+    observed.resolved.insert("db.example.com".to_owned(), found);
+    let as_node = |observed: &Observed| {
+        let settings = settings(&flags.map(str::to_owned))
+            .expect("good flags")
+            .in_role(Role::Node);
+        decide(observed, &settings)
+    };
+    let endpoints = |desired: &Desired| {
+        let table = desired.table.as_ref().expect("a table");
+        table.services[0].endpoints.len()
+    };
+    let desired = as_node(&observed);
+    assert!(desired.wanted.nodes);
+    assert_eq!(endpoints(&desired), 0);
+    observed.looked_up = Arc::new(Wanted {
+        nodes: true,
+        ..Wanted::default()
+    });
+    assert_eq!(endpoints(&as_node(&observed)), 1);
+    // A bridge of this node has an address that no Node has in its status.
+    observed.own_addresses = vec!["192.0.2.9/32".parse().expect("a range")];
+    assert_eq!(endpoints(&as_node(&observed)), 0);
+}
+
+#[test]
+fn external_names_can_be_switched_off() {
+    let mut observed = observed(
+        "kind: Service
+metadata: {name: db, namespace: shop}
+spec: {type: ExternalName, externalName: db.example.com, ports: [{port: 3306}]}
+",
+    );
+    let found = vec![IpAddr::from([192, 0, 2, 9])];
+    observed.resolved.insert("db.example.com".to_owned(), found);
+    let flags = ["--tcp-services=db:3306", "--external-names=off"];
+    let desired = decided(&observed, &flags);
+    assert!(desired.wanted.names.is_empty());
+    let table = desired.table.as_ref().expect("a table");
+    assert_eq!(table.services[0].endpoints.len(), 0);
+    let said: Vec<_> = desired.notices.iter().map(ToString::to_string).collect();
+    assert!(
+        said[0].ends_with("is not served: --external-names=off"),
+        "{said:?}"
+    );
+}
+
+#[test]
+fn an_external_name_has_at_most_64_addresses_and_says_when_it_waits() {
+    let mut observed = observed(
+        "kind: Service
+metadata: {name: db, namespace: shop}
+spec: {type: ExternalName, externalName: db.example.com, ports: [{port: 3306}]}
+",
+    );
+    let flags = ["--tcp-services=db:3306"];
+    let name = || "db.example.com".to_owned();
+    let said = |observed: &Observed| -> Vec<String> {
+        let notices = decided(observed, &flags).notices;
+        notices.iter().map(|one| one.message.clone()).collect()
+    };
+    let served = |observed: &Observed| {
+        let table = decided(observed, &flags).table.expect("a table");
+        let endpoints = table.services[0].endpoints.iter();
+        endpoints.map(|one| one.address.ip()).collect::<Vec<_>>()
+    };
+    let waits = said(&observed);
+    assert!(waits[0].contains("waits to be looked up"), "{waits:?}");
+
+    // What the table of an earlier process has stays until the first answer.
+    let before = vec![IpAddr::from([192, 0, 2, 1])];
+    observed
+        .earlier
+        .insert(Key::new("shop", "db"), before.clone());
+    observed.earlier.insert(
+        Key::new("shop", "other"),
+        vec![IpAddr::from([192, 0, 2, 2])],
+    );
+    for answer in [None, Some(vec![])] {
+        observed
+            .resolved
+            .extend(answer.map(|found| (name(), found)));
+        assert_eq!(served(&observed), before);
+        assert_eq!(said(&observed), [""; 0]);
+    }
+
+    let addresses = |count: u8| (1..=count).map(|last| IpAddr::from([192, 0, 2, last]));
+    observed.resolved.insert(name(), addresses(64).collect());
+    assert_eq!(served(&observed), addresses(64).collect::<Vec<_>>());
+    assert_eq!(said(&observed), [""; 0]);
+    observed.resolved.insert(name(), addresses(65).collect());
+    assert_eq!(served(&observed), addresses(64).collect::<Vec<_>>());
+    assert!(
+        said(&observed)[0]
+            .ends_with("has more than 64 addresses; the first 64 by value are served")
+    );
+
+    observed.resolved.insert(name(), vec![]);
+    observed.earlier.clear();
+    observed.looked_up = Arc::new(Wanted {
+        names: BTreeSet::from([name()]),
+        ..Wanted::default()
+    });
+    assert!(said(&observed)[0].contains("has no address"));
 }
 
 #[test]

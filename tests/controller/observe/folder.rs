@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use ballast_controller::observe::{BadDocument, Key, Observed, Wanted};
+use ballast_controller::observe::{BadDocument, Earlier, Key, Observed, Wanted};
 use tempfile::TempDir;
 use tokio::time::{sleep, timeout};
 
@@ -36,7 +36,14 @@ impl Folder {
                 said.0 = documents.iter().map(ToString::to_string).collect();
                 said.1 += 1;
             };
-            ballast_controller::observe::folder::watch(path, settings, wanted, observed, say)
+            ballast_controller::observe::folder::watch(
+                path,
+                settings,
+                Earlier::default(),
+                wanted,
+                observed,
+                say,
+            )
         });
         Self { place, watch, bad }
     }
@@ -222,7 +229,14 @@ async fn a_folder_that_goes_away_keeps_what_it_said() {
                 .map(ToString::to_string)
                 .collect::<Vec<_>>();
         };
-        ballast_controller::observe::folder::watch(path, settings, wanted, observed, say)
+        ballast_controller::observe::folder::watch(
+            path,
+            settings,
+            Earlier::default(),
+            wanted,
+            observed,
+            say,
+        )
     });
     let told = async {
         while bad.lock().expect("a test that is set up").is_empty() {

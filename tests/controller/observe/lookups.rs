@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ballast_controller::observe::{Key, Observed, Secret, Wanted};
+use ballast_controller::observe::{Earlier, Key, Observed, Secret, Wanted};
 use serde_json::{Value, json};
 
 use super::Watch;
@@ -275,7 +275,13 @@ async fn what_was_wanted_from_the_beginning_is_looked_up() {
     let client = api.client();
     let mut watch = Watch::start(|_, observed| {
         let (_, wanted) = tokio::sync::watch::channel(wanted(&[], &["192.0.2.7"]));
-        ballast_controller::observe::cluster::watch(client, Arc::clone(&settings), wanted, observed)
+        ballast_controller::observe::cluster::watch(
+            client,
+            Arc::clone(&settings),
+            Earlier::default(),
+            wanted,
+            observed,
+        )
     });
     // Whoever wanted it is gone: that disturbs nobody.
     watch.until(|seen| seen.resolved.len() == 1).await;

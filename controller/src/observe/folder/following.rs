@@ -20,7 +20,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
 use super::super::debounce::Debouncer;
-use super::super::{Key, Observed, Wanted};
+use super::super::{Earlier, Key, Observed, Wanted};
 use super::{BadDocument, is_manifest};
 use crate::follow;
 use crate::settings::Settings;
@@ -30,11 +30,12 @@ use crate::settings::Settings;
 pub async fn watch(
     folder: PathBuf,
     settings: Arc<Settings>,
+    earlier: Earlier,
     wanted: watch::Receiver<Wanted>,
     observed: watch::Sender<Option<Arc<Observed>>>,
     mut bad: impl FnMut(&[BadDocument]),
 ) {
-    let mut debouncer = Debouncer::new(None, wanted, observed);
+    let mut debouncer = Debouncer::new(None, settings.flags.dns_min_ttl, earlier, wanted, observed);
     let watcher = FolderWatcher::new(&folder);
     let mut files = Files::default();
     let mut seen = None;
