@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::run::edge::{
-    at_the_edge, curl, endpoint, h2_endpoint, server, service, slice, until_curl,
+    Answer, at_the_edge, curl, endpoint, h2_endpoint, server, service, slice, until_curl,
 };
 
 #[test]
@@ -80,6 +80,39 @@ fn every_shape_of_a_name_leads_to_its_service() {
         // What answered before a Service was there, and after it went.
         host.remove("all.yaml");
         until_curl(&host, "http://127.0.0.1/web", |answer| answer.status == 404);
+    });
+}
+
+#[test]
+fn a_controller_that_begins_beside_a_dead_name_server_leaves_no_gap() {
+    at_the_edge(|mut host| {
+        endpoint("outside", "127.0.0.1:8005");
+        let outside = |name: &str| {
+            let spec = format!(
+                "type: ExternalName, externalName: {name}, ports: [{{port: 80, targetPort: 8005}}]"
+            );
+            service("outside", &[], &spec)
+        };
+        host.manifest("outside.yaml", &outside("127.0.0.1"));
+        host.flags(&["--http-services=all"]);
+        host.start();
+        let is_served = |answer: &Answer| answer.endpoint() == Some("outside");
+        until_curl(&host, "http://127.0.0.1/outside/a", is_served);
+        host.controller.take().expect("a controller").kill();
+
+        // No name server is reached from here.
+        host.manifest("outside.yaml", &outside("db.example.com"));
+        host.start_controller();
+        host.until_logged("does not resolve");
+        // A table of the new process.
+        host.manifest("web.yaml", &service("web", &[], "ports: [{port: 80}]"));
+        until_curl(&host, "http://127.0.0.1/web", |answer| answer.status == 503);
+        assert!(is_served(&curl("http://127.0.0.1/outside/a")));
+
+        // Those of one name are not another one's.
+        host.manifest("outside.yaml", &outside("other.example.com"));
+        let is_gone = |answer: &Answer| answer.status == 503;
+        until_curl(&host, "http://127.0.0.1/outside/a", is_gone);
     });
 }
 
