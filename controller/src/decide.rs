@@ -409,6 +409,28 @@ mod tests {
     }
 
     #[test]
+    fn a_service_that_makes_the_table_too_large_leaves_table_and_status() {
+        let observed = seen(&[("large", 80), ("web", 81)]);
+        let left_out = BTreeMap::from([(Key::new("shop", "large"), Fault::TooLarge)]);
+        let settings = Settings::without_flags();
+        let desired = decide_without(&left_out, plan_service, &observed, &settings).unwrap();
+        let table = desired.table.unwrap();
+        let names = table.services.iter().map(|one| one.name.to_string());
+        assert_eq!(names.collect::<Vec<_>>(), ["shop.web:81"]);
+        let verdicts = desired.statuses.iter().map(|status| status.verdict);
+        let verdicts: Vec<Verdict> = verdicts.collect();
+        assert_eq!(verdicts, [Verdict::Pending, Verdict::Served]);
+        assert!(desired.statuses[0].ingress.is_empty());
+        let reasons = desired.notices.iter().map(|notice| notice.reason);
+        assert_eq!(reasons.collect::<Vec<_>>(), [Reason::TooLarge]);
+        // A node reports it in its Lease, and the publisher tells it.
+        let said = desired.notices.first().unwrap().to_message();
+        let about = About::Service(Key::new("shop", "large"));
+        let told = Notice::from_node(about, &said);
+        assert_eq!(told.reason, Reason::TooLarge);
+    }
+
+    #[test]
     fn all_routes_of_a_port_share_one_copy_of_its_endpoints() {
         let observed = Observed::of(
             "kind: Service

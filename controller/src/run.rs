@@ -76,7 +76,7 @@ async fn begin(flags: RunFlags, mut settings: Settings) -> anyhow::Result<()> {
         let observing = observe(manifests, &settings, client, earlier, wanted, seen);
         tokio::select! {
             () = observing => anyhow::bail!("nothing more is to be seen"),
-            desired = decide_once(&settings, observed, &want) => {
+            desired = decide_once(&settings, observed, &want, PATIENCE) => {
                 print!("{}", plan::print(&desired?, &[])?);
                 return Ok(());
             }
@@ -254,19 +254,20 @@ pub fn look_once(cluster: &ClusterFlags, settings: &Settings) -> anyhow::Result<
             () = observe(None, settings, Some(client), Earlier::default(), wanted, seen) => {
                 anyhow::bail!("nothing more is to be seen")
             }
-            desired = decide_once(settings, observed, &want) => desired,
+            desired = decide_once(settings, observed, &want, PATIENCE) => desired,
         }
     })
 }
 
-/// Decides when all is seen, and everything that is wanted was looked up. Lookups of names that wait for their turn beyond
-/// [`PATIENCE`] are not waited for: the decision says which.
+/// Decides when all is seen, and everything that is wanted was looked up. Lookups of names that still wait for their turn
+/// then are not waited for: the decision says which.
 async fn decide_once(
     settings: &Settings,
     mut observed: watch::Receiver<Option<Arc<Observed>>>,
     want: &watch::Sender<Wanted>,
+    patience: Duration,
 ) -> anyhow::Result<Desired> {
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + patience;
     let mut last = None;
     loop {
         match timeout_at(until, observed.changed()).await {
@@ -312,3 +313,46 @@ const THREADS: usize = 2;
 const PATIENCE: Duration = Duration::from_secs(30);
 /// The time for giving a Lease back.
 pub(crate) const RELEASE_TIME: Duration = Duration::from_secs(5);
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_plan_says_which_names_wait_and_is_none_without_a_secret() {
+        let manifests = "kind: Service
+metadata: {name: db, namespace: shop, annotations: {ballast.dev/path: /db}}
+spec: {type: ExternalName, externalName: db.example.com, ports: [{port: 80}]}
+---
+kind: Service
+metadata: {name: web, namespace: shop, annotations: {ballast.dev/tls-secret: cert}}
+spec: {type: LoadBalancer, ports: [{port: 443}]}
+";
+        let observed = |looked_up: Wanted| Observed {
+            leases: Some(Default::default()),
+            looked_up: Arc::new(looked_up),
+            ..Observed::of(manifests)
+        };
+        let settings = Settings::without_flags();
+        let (want, wanted) = watch::channel(Wanted::default());
+        let patience = Duration::from_millis(200);
+        let (seen, look) = watch::channel(None);
+        seen.send_replace(Some(Arc::new(observed(Wanted::default()))));
+        let mut look = look;
+        look.mark_changed();
+        let none = decide_once(&settings, look.clone(), &want, patience).await;
+        assert!(none.is_err());
+        assert!(wanted.borrow().names.contains("db.example.com"));
+
+        let mut looked_up = wanted.borrow().clone();
+        looked_up.names = BTreeSet::new();
+        seen.send_replace(Some(Arc::new(observed(looked_up))));
+        look.mark_changed();
+        let desired = decide_once(&settings, look, &want, patience).await.unwrap();
+        let said = desired.notices.iter().map(ToString::to_string);
+        let waits = said.filter(|line| line.contains("db.example.com waits to be looked up"));
+        assert_eq!(waits.count(), 1);
+    }
+}
