@@ -15,21 +15,21 @@
 //!    `ranges`, `health` and `names` resolve what annotations and flags say about a port, `route_limit` how many routes it may have.
 //! 3. **The plan of one Service**: `site` and `placement` (where it listens), `files` and `certificate` (where TLS ends),
 //!    `ports`, `external_name`, `parts` (its frontends and services). `load_balancer` and `routed` put them together as a `service_plan`.
-//! 4. **Assembly**: `claims` gives every port of a node to the oldest Service that asks for it, `kept` closes those that one node
-//!    keeps for itself, `binds` says what each node listens at then, `publish` which addresses a status lists, and `table` assembles the routing table.
+//! 4. **Assembly**: `allocate` gives ports of nodes to Services, by `held`; `kept` closes those that one node keeps for itself,
+//!    `publish` says which addresses a status lists, and `table` assembles the routing table.
 //! 5. **Validation**: `validate` finds the Services, by `owners` and `size`, that the data plane would refuse the table for.
 
+mod allocate;
 mod annotations;
-mod binds;
 mod canaries;
 mod certificate;
-mod claims;
 mod context;
 mod endpoints;
 mod external_name;
 mod fault;
 mod files;
 mod health;
+mod held;
 mod kept;
 mod load_balancer;
 mod names;
@@ -59,11 +59,9 @@ use std::sync::Arc;
 use ballast_core::table::RoutingTable;
 use serde::Serialize;
 
-use crate::lease::Binds;
 use crate::observe::{Key, Observed, Remembered, Service, ServiceKind, Wanted};
 use crate::settings::{Role, Settings};
 pub(crate) use annotations::{ADDRESS, ID, LAST_GOOD, TOLD, is_read};
-use binds::ExpectedBinds;
 use context::{Context, Slices};
 use fault::Fault;
 pub use files::{Source, WantedFile};
@@ -72,9 +70,9 @@ use nodes::ThisNode;
 pub(crate) use nodes::is_load_balancer;
 pub use notice::{About, Kind, Notice, Reason};
 pub(crate) use owners::{owner_by_labels, served};
-use service_plan::{ServicePlan, SharedPorts};
+use service_plan::ServicePlan;
 pub(crate) use status::is_foreign;
-pub use status::{Ingress, PortError, Status, Verdict};
+pub use status::{Allotment, Ingress, PortError, Status, Verdict};
 pub(crate) use table::stats;
 
 /// A decision: what this node serves, and what the status, annotations and events of each Service must say.
@@ -106,10 +104,10 @@ pub struct Desired {
 /// What a node decides and the publisher cannot know: the node reports it in its Lease.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Report {
-    /// The addresses and ports that the node listens at once its data plane serves the table.
-    pub binds: Binds,
-    /// Services that have ports on this node, all of which stay closed.
+    /// Services that were given ports on this node, none of which is open.
     pub closed: BTreeSet<Key>,
+    /// Services that are not served yet.
+    pub pending: BTreeSet<Key>,
     /// Services with a strict Local policy that have no ready endpoint on this node.
     pub idle: BTreeSet<Key>,
     /// Events that follow from endpoints, Secrets and resolved names.
@@ -200,15 +198,14 @@ fn decide_without(
     if !panicked.is_empty() {
         return Err(panicked);
     }
-    let shared = claims::grant(&context, &mut plans);
+    let shared = allocate::allocate(&context, &mut plans);
     kept::close(settings, &mut plans);
     let is_held = |plan: &&mut ServicePlan<'_>| observed.held.contains(&plan.service.key);
     plans.iter_mut().filter(is_held).for_each(ServicePlan::hold);
-    let expected = ExpectedBinds::of(&context, shared, &plans);
     for plan in &mut plans {
         validate::catch_panic(&context, plan.service, &mut panicked, || {
             kept::refuse(&context, plan);
-            publish::publish(&context, plan, &expected);
+            publish::publish(&context, plan);
         });
     }
     if !panicked.is_empty() {
@@ -216,10 +213,14 @@ fn decide_without(
     }
     let report = match settings.role {
         Role::Publisher => Report::default(),
-        Role::Whole | Role::Node => report(&context, shared, &plans),
+        Role::Whole | Role::Node => report(&context, &plans),
     };
     let is_selected = !matches!(context.nodes.here, ThisNode::NotSelected);
     let table = is_selected.then(|| Arc::new(table::assemble(settings, shared, &mut plans)));
+    let lost = table
+        .as_ref()
+        .and_then(|table| table::lost_healthz(settings, table));
+    notices.extend(lost);
     Ok(collect(&context, table, plans, report, notices))
 }
 
@@ -253,7 +254,7 @@ fn collect(
         Role::Publisher => {
             // Only nodes read Secrets and resolve names.
             wanted = Wanted::default();
-            notices.extend(reported(context.observed, &context.claims));
+            notices.extend(reported(context.observed, &context.common));
         }
     }
     Desired {
@@ -270,25 +271,34 @@ fn collect(
     }
 }
 
-fn report(context: &Context<'_>, shared: SharedPorts, plans: &[ServicePlan<'_>]) -> Report {
+fn report(context: &Context<'_>, plans: &[ServicePlan<'_>]) -> Report {
     let is_closed = |plan: &&ServicePlan<'_>| {
-        !plan.ports.is_empty() && plan.ports.iter().all(|port| port.closed)
+        let is_left_out = context.left_out.contains_key(&plan.service.key);
+        let was_given = plan.service.allocated.is_some() || !plan.ports.is_empty();
+        is_left_out || (was_given && is_here(plan) && plan.ports.iter().all(|port| port.closed))
     };
+    let is_held = |plan: &&ServicePlan<'_>| context.observed.held.contains(&plan.service.key);
     let is_idle = |plan: &&ServicePlan<'_>| {
         let place = plan.placement.as_ref();
         place.is_some_and(|place| place.without_endpoints_here)
     };
     let key = |plan: &ServicePlan<'_>| plan.service.key.clone();
+    let (pending, others): (Vec<_>, Vec<_>) = plans.iter().partition(is_held);
     Report {
-        binds: binds::binds_here(context, shared, plans),
-        closed: plans.iter().filter(is_closed).map(key).collect(),
+        closed: others.into_iter().filter(is_closed).map(key).collect(),
+        pending: pending.into_iter().map(key).collect(),
         idle: plans.iter().filter(is_idle).map(key).collect(),
         notices: BTreeSet::new(),
     }
 }
 
+/// Whether a LoadBalancer is served on this node, once it has ports.
+fn is_here(plan: &ServicePlan<'_>) -> bool {
+    plan.service.kind == ServiceKind::LoadBalancer && plan.status.verdict != Verdict::LeftAlone
+}
+
 /// The events that nodes report in their Leases, and a warning for each node that runs with other settings.
-fn reported(observed: &Observed, claims: &str) -> BTreeSet<Notice> {
+fn reported(observed: &Observed, common: &str) -> BTreeSet<Notice> {
     let mut notices = BTreeSet::new();
     let about = |node: &String| About::Node(node.clone());
     for (node, messages) in &observed.others_say {
@@ -296,8 +306,8 @@ fn reported(observed: &Observed, claims: &str) -> BTreeSet<Notice> {
         notices.extend(said.map(|message| Notice::from_node(about(node), message)));
     }
     for (node, lease) in observed.leases.iter().flatten() {
-        if !lease.settings.is_empty() && lease.settings != claims {
-            let message = "runs with other settings than the publisher: it may give ports to other Services than the publisher does, and no address of it is newly published";
+        if !lease.settings.is_empty() && lease.settings != common {
+            let message = "runs with other settings than the publisher: it may not serve what the publisher gives to Services; start both with the same flags (docs/controller.md names them)";
             notices.insert(Notice::warning(
                 about(node),
                 Reason::SettingsDiffer,
@@ -404,7 +414,8 @@ mod tests {
         assert_eq!(table.services.len(), 1);
         let late = &desired.statuses[1];
         assert_eq!(late.why, "port 80/TCP is taken by shop/held");
-        assert_eq!(desired.report.binds.len(), 1);
+        let held = BTreeSet::from([Key::new("shop", "held")]);
+        assert_eq!(desired.report.pending, held);
         assert_eq!(desired.report.closed, BTreeSet::new());
     }
 

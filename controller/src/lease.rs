@@ -1,16 +1,8 @@
 //! The names of Leases, and the annotations by which a node's Lease says what that node serves.
 //!
-//! Written by `node::lease` and `cluster::leader`, read by `observe`, compared by `decide`.
-//!
-//! # What is served, in buckets
-//!
-//! Every frontend belongs to an owner: what its name says before the port. All ports of one Service have one owner. What an
-//! owner listens at on a node is one number ([`Binds`]). Owners are spread over [`BUCKETS`] buckets by their names, and a bucket
-//! is the sum of its owners' numbers. A node reports all buckets, and the numbers of the owners that changed recently: so a
-//! Service is known to be served when its own number is reported, or its whole bucket is as expected, whatever happens to other
-//! Services meanwhile.
+//! Written by `node::lease`, read by `observe`, compared by `decide`.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt::{self, Write};
 
 use serde::{Deserialize, Serialize};
@@ -18,148 +10,100 @@ use sha2::{Digest, Sha256};
 
 /// The Lease of the publisher that leads.
 pub(crate) const LEADER: &str = "ballast-leader";
-/// The annotation with [`Served`].
+/// The annotation with [`Versions`].
 pub(crate) const SERVED: &str = "ballast.dev/served";
 /// The annotation with [`Exceptions`], as JSON.
 pub(crate) const EXCEPTIONS: &str = "ballast.dev/exceptions";
-/// The annotation with a hash of the settings by which ports are given to Services.
+/// The annotation with a hash of the settings that both roles should have in common.
 pub(crate) const SETTINGS: &str = "ballast.dev/settings";
 /// The annotation with [`OwnPorts`].
 pub(crate) const PORTS: &str = "ballast.dev/ports";
-/// The annotation with the publisher's [`SETTINGS`], on the Lease of a node that had others. The publisher writes it.
-pub(crate) const PUBLISHER_SETTINGS: &str = "ballast.dev/publisher-settings";
 /// The label that says whose Lease it is.
 pub(crate) const ROLE: &str = "ballast.dev/role";
 /// The value of [`ROLE`] in a node's Lease.
 pub(crate) const NODE: &str = "node";
 
-/// How many buckets owners are spread over.
-pub const BUCKETS: usize = 64;
-
-/// What every owner listens at on one node, as one number each.
-pub type Binds = BTreeMap<String, u64>;
-
-/// The number of an owner that listens at these: lines of a frontend's name and a bind.
-pub fn number(mut lines: Vec<String>) -> u64 {
-    lines.sort();
-    let mut hasher = Sha256::new();
-    for line in lines {
-        hasher.update(line);
-        hasher.update("\n");
-    }
-    first_eight(&hasher.finalize())
-}
-
-pub fn owner(frontend: &str) -> &str {
-    let parts = frontend.rsplit_once(':');
-    parts.map_or(frontend, |(owner, _)| owner)
-}
-
-pub fn bucket_of(owner: &str) -> usize {
-    let hash = first_eight(&Sha256::digest(owner));
-    usize::try_from(hash % BUCKETS as u64).unwrap_or_default()
-}
-
-fn first_eight(hash: &[u8]) -> u64 {
-    let bytes = hash.first_chunk::<8>().copied().unwrap_or_default();
-    u64::from_be_bytes(bytes)
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Buckets([u64; BUCKETS]);
-
-impl Default for Buckets {
-    fn default() -> Self {
-        Self([0; BUCKETS])
-    }
-}
-
-impl Buckets {
-    /// The sums of the numbers of these owners.
-    pub fn of(binds: &Binds) -> Self {
-        let mut buckets = Self::default();
-        for (owner, number) in binds {
-            buckets.add(owner, *number);
-        }
-        buckets
-    }
-
-    /// Adds the number of one more owner.
-    pub fn add(&mut self, owner: &str, number: u64) {
-        if let Some(bucket) = self.0.get_mut(bucket_of(owner)) {
-            *bucket = bucket.wrapping_add(number);
-        }
-    }
-
-    /// The bucket that an owner is in.
-    pub fn of_owner(&self, owner: &str) -> u64 {
-        self.0.get(bucket_of(owner)).copied().unwrap_or_default()
-    }
-}
-
-/// What a node says that it serves.
+/// The newest versions of Services that are known: every change of a Service with a version up to that one is known as well.
+/// Versions of all Services of a cluster are comparable numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Served {
-    /// `None`: nothing is known, and nothing is published by it.
-    pub buckets: Option<Buckets>,
-    /// The numbers of owners that changed recently.
-    pub recent: BTreeSet<u64>,
+pub struct Versions {
+    /// Of the Services of all namespaces; 0: nothing is known.
+    pub all: u64,
+    /// Of the Services of single namespaces, where these are watched each.
+    pub namespaces: BTreeMap<String, u64>,
 }
 
-impl Served {
-    /// A node that serves these, and nothing of it changed recently.
-    pub fn of(binds: &Binds) -> Self {
+impl Versions {
+    /// The newest known version in a namespace.
+    pub(crate) fn of(&self, namespace: &str) -> u64 {
+        let own = self.namespaces.get(namespace);
+        own.copied().unwrap_or(self.all)
+    }
+
+    /// Notes that all changes up to a version are known; a `None` as the namespace stands for all namespaces.
+    pub(crate) fn advance(&mut self, namespace: Option<&str>, version: u64) {
+        let place = self.place(namespace);
+        *place = version.max(*place);
+    }
+
+    /// Notes the version of a list. After the cluster was restored from a backup it is lower than those before.
+    pub(crate) fn listed(&mut self, namespace: Option<&str>, version: u64) {
+        *self.place(namespace) = version;
+    }
+
+    fn place(&mut self, namespace: Option<&str>) -> &mut u64 {
+        match namespace {
+            Some(namespace) => self.namespaces.entry(namespace.to_owned()).or_default(),
+            None => &mut self.all,
+        }
+    }
+
+    /// The same without versions that are newer than those that are known here: they are of the time before a backup was
+    /// restored, or this process will know them in a moment.
+    pub(crate) fn known_to(&self, here: &Self) -> Self {
+        let known = |version: u64, newest: u64| if version <= newest { version } else { 0 };
+        let namespaces = self.namespaces.keys().chain(here.namespaces.keys());
         Self {
-            buckets: Some(Buckets::of(binds)),
-            recent: BTreeSet::new(),
+            all: known(self.all, here.all),
+            namespaces: namespaces
+                .map(|name| (name.clone(), known(self.of(name), here.of(name))))
+                .collect(),
         }
     }
 
-    /// Adds to the bucket of an owner, if the buckets are known.
-    fn add(&mut self, owner: &str, number: u64) {
-        if let Some(buckets) = &mut self.buckets {
-            buckets.add(owner, number);
-        }
-    }
-
-    /// Whether it says that an owner listens as expected: at what has this `number`, in a bucket that is `expected`.
-    pub fn confirms(&self, owner: &str, number: Option<u64>, expected: &Buckets) -> bool {
-        let of_bucket = |buckets: Buckets| buckets.of_owner(owner) == expected.of_owner(owner);
-        self.buckets.is_some_and(of_bucket) || number.is_some_and(|it| self.recent.contains(&it))
-    }
-
-    /// What an annotation says; nothing where it cannot be read.
-    pub fn read(text: &str) -> Self {
-        let mut words = text.split_ascii_whitespace();
-        let buckets = words.next().and_then(|word| {
-            let mut buckets = Buckets::default();
-            if word.len() != BUCKETS * DIGITS {
-                return None;
+    /// What an annotation says: `rv=N`, and where namespaces are watched each `rv.NAMESPACE=N`. Other words are skipped.
+    pub(crate) fn read(text: &str) -> Self {
+        let mut read = Self::default();
+        for (name, value) in text
+            .split_ascii_whitespace()
+            .filter_map(|word| word.split_once('='))
+        {
+            let Ok(version) = value.parse() else { continue };
+            if name == "rv" {
+                read.all = version;
+            } else if let Some(namespace) = name.strip_prefix("rv.")
+                && read.namespaces.len() < MOST_NAMESPACES
+            {
+                read.namespaces.insert(namespace.to_owned(), version);
             }
-            for (index, bucket) in buckets.0.iter_mut().enumerate() {
-                let digits = word.get(index * DIGITS..(index + 1) * DIGITS)?;
-                *bucket = u64::from_str_radix(digits, 16).ok()?;
-            }
-            Some(buckets)
-        });
-        let recent = words.filter_map(|word| u64::from_str_radix(word, 16).ok());
-        Self {
-            recent: buckets.map_or_else(BTreeSet::new, |_| recent.take(MOST_RECENT).collect()),
-            buckets,
         }
+        read
     }
 }
 
-impl fmt::Display for Served {
+impl fmt::Display for Versions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Some(buckets) = &self.buckets else {
-            return Ok(());
+        let oldest = self.namespaces.values().min();
+        let all = match oldest {
+            Some(oldest) => *oldest,
+            None => self.all,
         };
-        for bucket in buckets.0 {
-            write!(f, "{bucket:016x}")?;
+        if all == 0 && self.namespaces.is_empty() {
+            return Ok(());
         }
-        for number in &self.recent {
-            write!(f, " {number:016x}")?;
+        write!(f, "rv={all}")?;
+        for (namespace, version) in &self.namespaces {
+            write!(f, " rv.{namespace}={version}")?;
         }
         Ok(())
     }
@@ -230,6 +174,9 @@ pub struct Exception {
     /// The Service is for endpoints on the node itself, and none of these is ready.
     #[serde(skip_serializing_if = "is_default")]
     pub idle: bool,
+    /// It is not served yet, since its lookups are not done. What is published stays.
+    #[serde(skip_serializing_if = "is_default")]
+    pub pending: bool,
     /// Events to write.
     #[serde(skip_serializing_if = "is_default")]
     pub messages: Vec<Message>,
@@ -251,10 +198,15 @@ impl Exceptions {
         serde_json::from_str(text).unwrap_or_default()
     }
 
+    /// Whether nothing is known about a Service there, since the exceptions of its namespace found no place.
+    pub(crate) fn hides(&self, namespace: &str) -> bool {
+        self.services.contains_key(&every(namespace))
+    }
+
     /// As JSON of at most [`LARGEST`] bytes.
-    pub(crate) fn write(mut self, served: &mut Served) -> String {
+    pub(crate) fn write(mut self) -> String {
         if size_of(&self) > LARGEST {
-            self.shorten(served);
+            self.shorten();
         }
         if self == Self::default() {
             return String::new();
@@ -262,42 +214,30 @@ impl Exceptions {
         serde_json::to_string(&self).unwrap_or_default()
     }
 
-    /// Leaves out what finds no place: the messages of Services first, because other Services do not suffer from that. The bucket of
-    /// a Service that is left out altogether says nothing any more: an address is never published by an exception that was left out.
-    fn shorten(&mut self, served: &mut Served) {
-        let mut left = LARGEST.saturating_sub(size_of(&self.node) + ROOM);
-        self.services.retain(|service, exception| {
-            let bare = Exception {
-                messages: Vec::new(),
-                ..*exception
-            };
-            if is_default(&bare) {
-                return true;
-            }
-            let size = size_of(&bare) + service.len() + BETWEEN;
-            let fits = size <= left;
-            match fits {
-                true => left -= size,
-                false => {
-                    self.more += 1;
-                    // One more than it is, which no publisher expects.
-                    served.add(&service.replacen('/', ".", 1), 1);
-                }
-            }
-            fits
-        });
-        let with_messages = self.services.iter_mut();
-        for (service, exception) in with_messages.filter(|(_, one)| !one.messages.is_empty()) {
-            let size = size_of(&exception.messages) + service.len() + BETWEEN;
-            match size <= left {
-                true => left -= size,
-                false => {
-                    self.more += 1;
-                    exception.messages.clear();
-                }
-            }
+    /// Leaves out what finds no place. Each namespace has an equal share of the room, and what small ones leave of theirs goes to
+    /// the others. Messages go first, since no Service suffers from that. A namespace of which exceptions are left out is named
+    /// with all its Services: none of them is published by this node for the first time.
+    fn shorten(&mut self) {
+        let mut namespaces: BTreeMap<String, BTreeMap<String, Exception>> = BTreeMap::new();
+        for (service, exception) in std::mem::take(&mut self.services) {
+            let namespace = service
+                .split_once('/')
+                .map_or("", |(namespace, _)| namespace);
+            let own = namespaces.entry(namespace.to_owned()).or_default();
+            own.insert(service, exception);
         }
-        self.services.retain(|_, exception| !is_default(exception));
+        let mut by_size: Vec<(usize, String, BTreeMap<String, Exception>)> = namespaces
+            .into_iter()
+            .map(|(namespace, own)| (size_of(&own), namespace, own))
+            .collect();
+        by_size.sort_by(|one, other| one.0.cmp(&other.0));
+        let mut room = LARGEST.saturating_sub(size_of(&self.node) + ROOM);
+        let mut rest = by_size.len();
+        for (_, namespace, own) in by_size {
+            let share = room / rest;
+            rest -= 1;
+            room -= self.add(&namespace, own, share);
+        }
         self.node.push(Message {
             warning: true,
             reason: UNSERVED.to_owned(),
@@ -307,6 +247,49 @@ impl Exceptions {
             ),
         });
     }
+
+    /// Adds what finds place of the exceptions of a namespace. Returns the bytes that they take.
+    fn add(&mut self, namespace: &str, own: BTreeMap<String, Exception>, share: usize) -> usize {
+        let hidden = every(namespace);
+        let mut left = share.saturating_sub(hidden.len() + HIDDEN);
+        let mut messages = Vec::new();
+        for (service, mut exception) in own {
+            let said = std::mem::take(&mut exception.messages);
+            if !said.is_empty() {
+                messages.push((service.clone(), said));
+            }
+            let size = size_of(&exception) + service.len() + BETWEEN;
+            if is_default(&exception) {
+                continue;
+            }
+            if size <= left {
+                left -= size;
+                self.services.insert(service, exception);
+            } else {
+                self.more += 1;
+                let closed = Exception {
+                    closed: true,
+                    ..Exception::default()
+                };
+                self.services.insert(hidden.clone(), closed);
+            }
+        }
+        for (service, said) in messages {
+            let size = size_of(&said) + service.len() + BETWEEN;
+            if size <= left {
+                left -= size;
+                self.services.entry(service).or_default().messages = said;
+            } else {
+                self.more += 1;
+            }
+        }
+        share - left
+    }
+}
+
+/// All Services of a namespace, in the place of one of them.
+fn every(namespace: &str) -> String {
+    format!("{namespace}/*")
 }
 
 fn size_of(part: &impl Serialize) -> usize {
@@ -319,7 +302,9 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
 
 /// A hash of settings, in hex.
 pub(crate) fn hash_of_settings(text: &str) -> String {
-    format!("{:016x}", first_eight(&Sha256::digest(text)))
+    let hash = Sha256::digest(text);
+    let first = hash.first_chunk::<8>().copied().unwrap_or_default();
+    format!("{:016x}", u64::from_be_bytes(first))
 }
 
 pub(crate) fn of_node(node: &str) -> String {
@@ -359,16 +344,16 @@ pub(crate) fn shortened(name: &str) -> String {
 
 const PREFIX: &str = "ballast-";
 const NODE_LEADER: &str = "ballast.leader";
-/// Of a number in hex.
-const DIGITS: usize = 16;
-/// Numbers of owners in one Lease.
-pub(crate) const MOST_RECENT: usize = 512;
+/// Namespaces in the annotation [`SERVED`].
+const MOST_NAMESPACES: usize = 1000;
 /// Bytes of exceptions in one Lease.
 const LARGEST: usize = 64 << 10;
 /// Of these, the bytes that are not messages or Services: the names of the parts, and the message about what was left out.
 const ROOM: usize = 512;
 /// The bytes between the parts of a Service: quotes, braces and the names of the parts.
 const BETWEEN: usize = 20;
+/// The bytes beside the name of a namespace whose exceptions found no place.
+const HIDDEN: usize = 40;
 /// The reason that cloud controllers use for an event about what is not served.
 pub(crate) const UNSERVED: &str = "SyncLoadBalancerFailed";
 /// Ports in the annotation [`PORTS`], and the bytes of the use of one.
@@ -385,12 +370,6 @@ const HASHED: usize = 16;
 mod tests {
     use super::*;
 
-    fn binds(owners: &[(&str, u64)]) -> Binds {
-        let owners = owners.iter();
-        let binds = owners.map(|(owner, number)| ((*owner).to_owned(), *number));
-        binds.collect()
-    }
-
     #[test]
     fn every_node_has_a_lease_of_its_own_and_none_is_the_leaders() {
         for node in ["edge-1", "leader", "leader.example.com", "a.b"] {
@@ -406,39 +385,35 @@ mod tests {
     }
 
     #[test]
-    fn ports_of_one_service_have_one_owner() {
-        assert_eq!(owner("shop.web:80"), "shop.web");
-        assert_eq!(owner("shop.web:53-udp"), "shop.web");
-        assert_eq!(owner("http"), "http");
-    }
-
-    #[test]
-    fn a_service_is_confirmed_by_its_bucket_or_by_its_own_number() {
-        let expected = Buckets::of(&binds(&[("shop.a", 7), ("shop.b", 9)]));
-        let as_expected = Served::of(&binds(&[("shop.b", 9), ("shop.a", 7)]));
-        assert!(as_expected.confirms("shop.a", Some(7), &expected));
-        // Another owner of the bucket is another one meanwhile.
-        let neighbour = (0..).map(|number| format!("shop.n{number}"));
-        let is_near = |name: &String| bucket_of(name) == bucket_of("shop.a");
-        let neighbour = neighbour.into_iter().find(is_near).unwrap();
-        let mut moved = Served::of(&binds(&[("shop.a", 7), ("shop.b", 9), (&neighbour, 1)]));
-        assert!(!moved.confirms("shop.a", Some(7), &expected));
-        moved.recent.insert(7);
-        assert!(moved.confirms("shop.a", Some(7), &expected));
-        assert!(!moved.confirms("shop.a", Some(8), &expected));
-        assert!(!Served::default().confirms("shop.a", Some(0), &Buckets::default()));
-    }
-
-    #[test]
-    fn what_is_served_is_read_as_it_was_written() {
-        let mut served = Served::of(&binds(&[("shop.a", u64::MAX), ("shop.b", 1)]));
-        assert_eq!(Served::read(&served.to_string()), served);
-        served.recent.extend([1, u64::MAX]);
-        assert_eq!(Served::read(&served.to_string()), served);
-        assert_eq!(Served::default().to_string(), "");
-        for bad in ["", "abc", "0 1", &"g".repeat(BUCKETS * DIGITS)] {
-            assert_eq!(Served::read(bad), Served::default(), "{bad}");
+    fn versions_are_read_as_they_were_written() {
+        let mut versions = Versions::default();
+        assert_eq!(versions.to_string(), "");
+        versions.advance(None, 7);
+        versions.advance(None, 5);
+        assert_eq!(versions.to_string(), "rv=7");
+        assert_eq!(Versions::read("rv=7"), versions);
+        let mut each = Versions::default();
+        each.advance(Some("shop"), 9);
+        each.advance(Some("bank"), 4);
+        assert_eq!(each.to_string(), "rv=4 rv.bank=4 rv.shop=9");
+        let read = Versions::read(&each.to_string());
+        let of = ["shop", "bank", "other"].map(|name| read.of(name));
+        assert_eq!(of, [9, 4, 4]);
+        for bad in ["", "abc", "rv=", "rv=-1", &"0".repeat(1024)] {
+            assert_eq!(Versions::read(bad), Versions::default(), "{bad}");
         }
+    }
+
+    #[test]
+    fn versions_of_the_time_before_a_backup_was_restored_say_nothing() {
+        let here = Versions::read("rv=3000");
+        for (there, counts) in [("rv=2999", 2999), ("rv=3000", 3000), ("rv=5000", 0)] {
+            let known = Versions::read(there).known_to(&here);
+            assert_eq!(known.of("shop"), counts, "{there}");
+        }
+        let each = Versions::read("rv=1 rv.shop=10");
+        assert_eq!(Versions::read("rv=9").known_to(&each).of("shop"), 9);
+        assert_eq!(Versions::read("rv=11").known_to(&each).of("shop"), 0);
     }
 
     #[test]
@@ -456,8 +431,9 @@ mod tests {
         assert_eq!(OwnPorts::read(&many).0.len(), MOST_OWN_PORTS);
     }
 
-    /// So many closed Services, each with a message of 1,000 bytes, as a publisher reads them, and what is served beside them.
-    fn read_of_closed(count: usize) -> (Exceptions, Served) {
+    /// Closed Services, each with a message of 1,000 bytes, as a publisher reads them: `many` of the namespace `shop` beside three
+    /// of another.
+    fn read_of_closed(many: usize) -> Exceptions {
         let exception = Exception {
             closed: true,
             messages: vec![Message {
@@ -467,30 +443,33 @@ mod tests {
             }],
             ..Exception::default()
         };
-        let services = (0..count).map(|number| (format!("shop/s{number:05}"), exception.clone()));
+        let names = (0..many).map(|number| format!("shop/s{number:05}"));
+        let names = names.chain((0..3).map(|number| format!("zoo/s{number}")));
         let all = Exceptions {
-            services: services.collect(),
+            services: names.map(|name| (name, exception.clone())).collect(),
             ..Exceptions::default()
         };
-        let mut served = Served::of(&Binds::new());
-        let text = all.write(&mut served);
+        let text = all.write();
         assert!(text.len() <= LARGEST, "{} bytes", text.len());
-        (Exceptions::read(&text), served)
+        Exceptions::read(&text)
     }
 
     #[test]
-    fn messages_that_find_no_place_do_not_concern_other_services() {
-        let (few, served) = read_of_closed(10);
+    fn messages_that_find_no_place_hide_no_service() {
+        let few = read_of_closed(10);
         assert_eq!((few.more, few.node.len()), (0, 0));
-        assert_eq!(served, Served::of(&Binds::new()));
-        let (read, served) = read_of_closed(500);
-        assert_eq!(read.services.len(), 500);
+        let read = read_of_closed(500);
+        assert_eq!(read.services.len(), 503);
         assert!(read.services.values().all(|service| service.closed));
         let told = read.services.values();
         let told = told.filter(|service| !service.messages.is_empty()).count();
         assert!(told > 30, "{told}");
-        assert_eq!(told + read.more, 500);
-        assert_eq!(served, Served::of(&Binds::new()), "every bucket holds");
+        assert_eq!(
+            told + read.more,
+            503,
+            "each of those without a message counts once"
+        );
+        assert!(!read.hides("shop") && !read.hides("zoo"));
         let text = &read.node[0].text;
         assert!(
             text.contains(&format!("of {} Services", read.more)),
@@ -499,14 +478,15 @@ mod tests {
     }
 
     #[test]
-    fn exceptions_that_find_no_place_spoil_the_bucket_of_their_service() {
-        let (read, served) = read_of_closed(3000);
+    fn one_namespace_with_thousands_takes_no_room_of_another() {
+        let read = read_of_closed(5000);
         assert!(read.services.len() > 1000, "{}", read.services.len());
-        assert_eq!(read.more, 3000);
-        let expected = Buckets::default();
-        assert!(!served.confirms("shop.s02999", None, &expected));
-        let mut served = Served::of(&Binds::new());
-        assert_eq!(Exceptions::default().write(&mut served), "");
+        assert!(read.hides("shop") && !read.hides("zoo"));
+        for number in 0..3 {
+            let exception = &read.services[&format!("zoo/s{number}")];
+            assert!(exception.closed && !exception.messages.is_empty());
+        }
+        assert_eq!(Exceptions::default().write(), "");
     }
 
     #[test]
@@ -524,10 +504,9 @@ mod tests {
             services: [("shop/web".to_owned(), exception)].into(),
             ..Exceptions::default()
         };
-        let mut served = Served::of(&Binds::new());
-        let read = Exceptions::read(&all.write(&mut served));
+        let read = Exceptions::read(&all.write());
         assert_eq!((read.services.len(), read.more), (0, 1));
-        assert_eq!(served, Served::of(&Binds::new()));
+        assert!(!read.hides("shop"));
     }
 
     #[test]

@@ -30,6 +30,7 @@
 #![forbid(unsafe_code)]
 
 pub mod admin;
+pub mod allocation;
 mod client;
 mod clock;
 pub mod cluster;

@@ -10,7 +10,6 @@ mod fetch;
 mod folder;
 mod lease;
 mod readyz;
-mod recent;
 mod renew;
 mod table;
 

@@ -40,13 +40,14 @@ use std::sync::{Arc, OnceLock};
 use ipnet::IpNet;
 use serde::Serialize;
 
+use crate::allocation::Allocated;
 use crate::decide;
-use crate::lease::{Exceptions, Message, OwnPorts, Served};
+use crate::lease::{Exceptions, Message, OwnPorts, Versions};
 pub(crate) use convert::service;
 pub use earlier::Earlier;
 pub use folder::{BadDocument, read_folder};
 pub(crate) use publication::{FINALIZER, PROGRAMMED, hash};
-pub use publication::{Owned, Programmed, Publication};
+pub use publication::{KnownCondition, Owned, Publication};
 
 /// The whole input of a decision.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -68,6 +69,8 @@ pub struct Observed {
     pub earlier: BTreeMap<Key, Vec<IpAddr>>,
     /// The addresses of this machine, where there is an ExternalName Service.
     pub own_addresses: Vec<IpNet>,
+    /// The newest versions of Services that are part of this state. Used by nodes only.
+    pub versions: Versions,
     /// Services whose [`Rival`] has not written for a minute. Used by the publisher only.
     pub abandoned: BTreeSet<Key>,
     /// The part of [`Wanted`] that was looked up at least once. The rest comes with a later `Observed`.
@@ -80,7 +83,7 @@ pub struct Observed {
 }
 
 impl Observed {
-    /// Whether some Services have other resourceVersions than in `before`, and nothing else differs: no decision depends on those.
+    /// Whether resourceVersions of Services differ from those in `before`, and nothing else does: no decision depends on those.
     pub(crate) fn differs_in_versions_alone(&self, before: &Self) -> bool {
         let is_the_same_but_for_its_version = |service: &Service, before: &Service| {
             let mut service = service.clone();
@@ -89,7 +92,7 @@ impl Observed {
         };
         let pairs = self.services.values().zip(before.services.values());
         let mut differ = pairs.filter(|(service, before)| !Arc::ptr_eq(service, before));
-        let mut any = false;
+        let mut any = self.versions != before.versions;
         differ.all(|(service, before)| {
             any = true;
             is_the_same_but_for_its_version(service, before)
@@ -98,6 +101,7 @@ impl Observed {
             && *before
                 == Self {
                     services: before.services.clone(),
+                    versions: before.versions.clone(),
                     ..self.clone()
                 }
     }
@@ -164,6 +168,10 @@ pub struct Service {
     pub status_managers: BTreeSet<String>,
     /// The other controller that wrote the published addresses last.
     pub rival: Option<Rival>,
+    /// The addresses and ports that it was given.
+    pub allocated: Option<Allocated>,
+    /// Whether a build of Ballast that did not write [`Service::allocated`] has published it.
+    pub was_published: bool,
     /// The state that the publisher compares with the state that it would write.
     pub publication: Publication,
 }
@@ -299,14 +307,12 @@ pub struct Node {
 /// The content of the live Lease of a load balancer node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Lease {
-    /// The hashes of everything that its data plane serves.
-    pub served: Served,
+    /// The newest versions of Services that its data plane serves as they are.
+    pub served: Versions,
     /// The binds and Secrets that do not work on the node.
     pub exceptions: Exceptions,
-    /// A hash of the settings by which ports are given to Services there; empty in a Lease without it.
+    /// A hash of the settings that it should have in common with the publisher; empty in a Lease without it.
     pub settings: String,
-    /// The hash of the publisher's settings, where the publisher has notified this node of them.
-    pub publisher_settings: Option<String>,
     /// The ports that the node keeps for itself.
     pub ports: OwnPorts,
 }

@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::client;
-use crate::cluster::{Campaign, EventWriter, Leading, SettingsNotifier, StatusWriter, campaign};
+use crate::cluster::{Campaign, EventWriter, StatusWriter, campaign};
 use crate::metrics::Metrics;
 use crate::observe::{Earlier, Wanted};
 use crate::reconcile::{Decisions, Reconciler};
@@ -53,7 +53,7 @@ async fn begin(flags: PublishFlags, settings: Settings) -> anyhow::Result<()> {
     tasks.spawn(follow_cfg(flags.flags.clone(), live));
     let reconciler = Reconciler {
         observed,
-        settings: settings.clone(),
+        settings,
         want,
         decided,
         earlier: Arc::default(),
@@ -62,24 +62,15 @@ async fn begin(flags: PublishFlags, settings: Settings) -> anyhow::Result<()> {
     };
     tasks.spawn(reconciler.start().context("cannot begin to decide")?);
     let (end, ending) = watch::channel(false);
-    let (leading, mut leaving) = begin_writers(
+    let mut leaving = begin_writers(
         &flags,
-        namespace.clone(),
-        client.clone(),
-        decisions.clone(),
+        namespace,
+        client,
+        decisions,
         ending,
         Arc::clone(&metrics),
         &mut tasks,
     );
-    let notifier = SettingsNotifier {
-        client,
-        namespace,
-        decisions,
-        settings,
-        leading,
-        metrics,
-    };
-    tasks.spawn(notifier.run());
     tracing::info!("ballast-controller {} publishes", env!("CARGO_PKG_VERSION"));
     until_told_to_end(&mut tasks, &mut leaving).await?;
     tracing::info!("ending: what is published stays published");
@@ -88,8 +79,7 @@ async fn begin(flags: PublishFlags, settings: Settings) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Starts the tasks that write to Services. Returns whether this process leads, and the tasks that have something to do when it
-/// ends.
+/// Starts the tasks that write to Services. Returns those that have something to do at the end.
 fn begin_writers(
     flags: &PublishFlags,
     namespace: String,
@@ -98,7 +88,7 @@ fn begin_writers(
     ending: watch::Receiver<bool>,
     metrics: Arc<Metrics>,
     tasks: &mut JoinSet<()>,
-) -> (Leading, JoinSet<()>) {
+) -> JoinSet<()> {
     let me = identity();
     let (told_on_nodes, _) = watch::channel(String::new());
     let (leading, election) = campaign(Campaign {
@@ -125,7 +115,7 @@ fn begin_writers(
     let statuses = StatusWriter {
         client,
         decisions,
-        leading: leading.clone(),
+        leading,
         events,
         finalizer: flags.finalizer,
         suffix: flags.ingress_hostname_suffix.clone(),
@@ -133,7 +123,7 @@ fn begin_writers(
         metrics,
     };
     tasks.spawn(statuses.run());
-    (leading, leaving)
+    leaving
 }
 
 /// A name that no other process has, or had before. In a pod it begins with the pod's name.

@@ -67,9 +67,9 @@ struct Outcome {
 }
 
 impl Outcome {
-    /// The publisher's decision before, for a state to which it applies too. The status writer needs that state: its versions say
-    /// whether an answer to a write of its own is the newest state of a Service.
-    fn of_before(observed: Arc<Observed>, before: &Decision) -> Self {
+    /// The decision before, for a state to which it applies too. The status writer needs that state: its versions say whether an
+    /// answer to a write of its own is the newest state of a Service. A node's Lease says the versions.
+    fn of_before(observed: Arc<Observed>, before: &Decision, carried: Carried) -> Self {
         let decision = Decision {
             observed,
             ..before.clone()
@@ -77,7 +77,7 @@ impl Outcome {
         Self {
             want: decision.desired.wanted.clone(),
             decision: Some(decision),
-            carried: Carried::default(),
+            carried,
             again: None,
             took: Duration::ZERO,
             is_of_before: true,
@@ -175,13 +175,12 @@ impl Reconciler {
                     ..(*observed).clone()
                 }),
             };
-            // Nodes keep no versions.
-            let may_stand = settings.role == Role::Publisher && !has_new_settings;
+            let may_stand = settings.role != Role::Whole && !has_new_settings;
             let stands = before
                 .as_ref()
                 .filter(|before| may_stand && observed.differs_in_versions_alone(&before.observed));
             match stands {
-                Some(before) => Outcome::of_before(observed, before),
+                Some(before) => Outcome::of_before(observed, before, carried),
                 None => reconcile(observed, &settings, before.as_ref(), &self.earlier, carried),
             }
         };
@@ -482,6 +481,10 @@ mod tests {
                 "kind: Service\nmetadata: {{name: a, namespace: shop, resourceVersion: '{version}'}}\nspec: {{type: LoadBalancer, ports: [{{port: {port}}}]}}\n"
             );
             assert_eq!(observed.take_file("a.yaml", &manifest), []);
+            for service in observed.services.values_mut() {
+                // As the store of a watch keeps it.
+                Arc::make_mut(service).publication.allocated_at = 1;
+            }
             Some(Arc::new(observed))
         };
         let settings = Settings::without_flags().in_role(Role::Publisher);

@@ -5,6 +5,7 @@
 
 mod cfg;
 mod live;
+mod reserved;
 mod run;
 mod selector;
 mod tcp_services;
@@ -17,9 +18,11 @@ use ballast_core::table::{Algorithm, parse_duration};
 use clap::{ArgAction, Args, ValueEnum};
 use ipnet::IpNet;
 
+use crate::allocation::NodePort;
 use crate::lease::OwnPorts;
 use cfg::Cfg;
 pub(crate) use live::follow as follow_cfg;
+pub use reserved::ReservedPorts;
 pub use run::{AdminAddress, AdminFlags, ClusterFlags, PublishFlags, RunFlags};
 pub use selector::Selector;
 pub use tcp_services::{TcpService, TcpServices};
@@ -111,6 +114,9 @@ pub struct Flags {
     /// How long at least the addresses of such a name are used before it is looked up again
     #[arg(long, env = "BALLAST_DNS_MIN_TTL", value_name = "TIME", default_value = "5s", value_parser = dns_min_ttl)]
     pub dns_min_ttl: Duration,
+    /// TCP ports of the nodes that no Service is given; none for no such port
+    #[arg(long, env = "BALLAST_RESERVED_PORTS", value_name = "PORTS", default_value = ReservedPorts::DEFAULT)]
+    pub reserved_ports: ReservedPorts,
     /// The default certificate with its key, PEM
     #[arg(long, value_name = "PATH")]
     pub ssl_cert: Option<PathBuf>,
@@ -302,14 +308,22 @@ impl Settings {
         self.flags.http_services == HttpServices::All
     }
 
+    /// What a port of the nodes is reserved for, if no Service is given it: a port of Ballast itself, or of `--reserved-ports`.
+    pub(crate) fn reserved(&self, port: NodePort) -> Option<String> {
+        let mut own = self.own_ports().into_iter();
+        if let Some((number, name)) = own.find(|(number, _)| *number == port.number) {
+            return Some(format!("{name} ({number})"));
+        }
+        let reserved = &self.flags.reserved_ports;
+        (!port.udp && reserved.contains(port.number))
+            .then(|| "what runs on nodes (--reserved-ports)".to_owned())
+    }
+
     /// The TCP ports that every node keeps for Ballast itself, and what each is. The defaults are among them where a flag moves
     /// a port: another node, or a process that starts later, may use them. A port that one node alone keeps is among them where
     /// there is no other node; in a cluster such a port costs a Service that node only.
     pub fn own_ports(&self) -> Vec<(u16, &'static str)> {
         let mut ports = vec![(self.flags.stats_port, "the stats port")];
-        if self.answers_healthz() {
-            ports.push((HEALTHZ_PORT, "the health port"));
-        }
         let admin = self.admin_port.filter(|_| self.role == Role::Whole);
         ports.extend(admin.map(|port| (port, "the controller's port")));
         ports.push((STATS_PORT, "the default stats port"));
@@ -319,11 +333,9 @@ impl Settings {
 
     /// The TCP ports that this process and its data plane have on the node, each with its use in a word: for the node's Lease.
     pub(crate) fn ports_here(&self) -> OwnPorts {
-        let healthz = self.answers_healthz();
         let stats = [("stats", self.flags.stats_port)].into_iter();
-        let healthz = healthz.then_some(("healthz", HEALTHZ_PORT));
         let controller = self.admin_port.map(|port| ("controller", port));
-        OwnPorts::of(stats.chain(healthz).chain(controller))
+        OwnPorts::of(stats.chain(controller))
     }
 
     /// Whether the annotations of a family are read.

@@ -39,9 +39,11 @@ mod yaml;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::Path;
+use std::sync::Arc;
 use std::{env, fs};
 
-use ballast_controller::decide::{Desired, decide};
+use ballast_controller::allocation::Allocated;
+use ballast_controller::decide::{Allotment, Desired, decide};
 use ballast_controller::observe::Observed;
 use ballast_controller::settings::{Flags, Settings};
 use ballast_core::table::{Format, RoutingTable, parse};
@@ -90,6 +92,25 @@ fn every_case_comes_out_as_it_is_written() {
         failed.is_empty(),
         "{failed}\nUPDATE=1 writes what was found."
     );
+}
+
+/// Gives Services what they are given, as a publisher does that writes to an API server: this version is the one of its write.
+fn give(observed: &mut Observed, settings: &Settings, version: u64) {
+    for status in decide(observed, settings).statuses {
+        let Some(Allotment::Given(allocation)) = status.allotment else {
+            continue;
+        };
+        let service = observed
+            .services
+            .get_mut(&status.service)
+            .expect("it is decided about");
+        let service = Arc::make_mut(service);
+        service.allocated = Some(Allocated {
+            allocation,
+            since: 0,
+        });
+        service.publication.allocated_at = version;
+    }
 }
 
 #[test]

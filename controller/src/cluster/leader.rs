@@ -35,12 +35,6 @@ impl Leading {
         Self(watch::channel(Some(Duration::MAX)).1)
     }
 
-    /// For tests: this process leads until the time that the channel says.
-    #[cfg(test)]
-    pub(super) fn as_told(until: watch::Receiver<Option<Duration>>) -> Self {
-        Self(until)
-    }
-
     /// Whether this process may act now.
     pub(crate) fn is_now(&self) -> bool {
         self.0.borrow().is_some_and(|until| clock::now() < until)

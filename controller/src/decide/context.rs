@@ -17,8 +17,8 @@ pub(super) struct Context<'a> {
     pub(super) settings: &'a Settings,
     /// Services whose part of the table the data plane would refuse, or for which a panic was caught, and the reason.
     pub(super) left_out: &'a BTreeMap<Key, Fault>,
-    /// A hash of the settings by which ports are given to Services.
-    pub(super) claims: String,
+    /// A hash of the settings that nodes and the publisher have in common.
+    pub(super) common: String,
     pub(super) slices: Slices<'a>,
     pub(super) nodes: Nodes<'a>,
     pub(super) permitted: Permitted<'a>,
@@ -38,7 +38,7 @@ impl<'a> Context<'a> {
             observed,
             settings,
             left_out,
-            claims: hash_of_settings(&settings.claims()),
+            common: hash_of_settings(&settings.claims()),
             slices,
             permitted: Permitted::of(observed, settings, &nodes),
             nodes,

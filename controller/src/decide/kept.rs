@@ -10,6 +10,7 @@ use super::notice::{About, Notice, Reason};
 use super::service_plan::ServicePlan;
 use super::site::Site;
 use super::status::Verdict;
+use crate::allocation::NodePort;
 use crate::observe::Node;
 use crate::settings::{Role, Settings};
 
@@ -19,7 +20,7 @@ pub(super) fn close(settings: &Settings, plans: &mut [ServicePlan<'_>]) {
     let Some(own) = own else { return };
     for plan in plans {
         for port in &mut plan.ports {
-            port.closed |= !port.claim.udp && port.claim.port == own;
+            port.closed |= port.claim.port == NodePort::tcp(own);
         }
     }
 }
@@ -70,8 +71,8 @@ fn kept<'a>(
         Some(placement) => (placement.candidates.clone(), &placement.site),
         None => (context.nodes.selected(None), &everywhere),
     };
-    let claims = plan.claims().filter(|claim| !claim.udp);
-    let ports: BTreeSet<u16> = claims.map(|claim| claim.port).collect();
+    let claims = plan.claims().filter(|claim| !claim.port.udp);
+    let ports: BTreeSet<u16> = claims.map(|claim| claim.port.number).collect();
     for node in nodes {
         let Some(lease) = leases.get(&node.name) else {
             continue;

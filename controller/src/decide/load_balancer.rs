@@ -12,12 +12,13 @@ use super::nodes::ThisNode;
 use super::notice::Reason;
 use super::options::{PortOptions, ReachedBy};
 use super::parts::{backend, frontend, qualified, shares};
-use super::placement::{self, Placement};
+use super::placement::{self, Placement, Unplaced};
 use super::ports::served_ports;
 use super::ranges::Ranges;
 use super::route_limit::RouteLimit;
 use super::service_plan::{Claim, PortPlan, ServicePlan};
 use super::status::{PortError, Status, Verdict, is_foreign, must_be_released};
+use crate::allocation::NodePort;
 use crate::observe::{Port, Protocol, Service};
 
 /// Plans a LoadBalancer of our class.
@@ -47,9 +48,10 @@ pub(super) fn plan<'a>(context: &Context<'a>, service: &'a Service) -> ServicePl
     reader.without_effect(&["host", "path", "rewrite"], why);
     let mut plan = ServicePlan::nothing(service, Status::new(service, Verdict::Served, ""));
     match placement::find(context, &mut reader) {
-        Err(why) => {
+        Err(Unplaced { why, asks_at }) => {
             reader.keep_last_good_of_ports();
             plan.status = Status::pending(service, why);
+            plan.asks_at = asks_at;
         }
         Ok(place) => {
             let mut limit = RouteLimit::of(context.settings);
@@ -155,14 +157,18 @@ fn plan_port(
     shares.split_frontend(&mut frontend);
     plan.ports.push(PortPlan {
         claim: Claim {
-            udp: port.protocol == Protocol::Udp,
-            port: external,
+            port: NodePort {
+                number: external,
+                udp: port.protocol == Protocol::Udp,
+            },
             reach: place.reach.clone(),
         },
         frontend,
         backend,
         canaries: shares.services,
         closed,
+        given: false,
+        taken: false,
     });
 }
 

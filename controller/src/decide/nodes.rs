@@ -65,10 +65,15 @@ impl<'a> Nodes<'a> {
         self.members.iter().any(|node| holds(node, address))
     }
 
-    /// Whether a Service that listens everywhere is published at this address.
-    pub(super) fn publishes(&self, address: IpAddr) -> bool {
-        let mut members = self.members.iter();
-        members.any(|node| public(node, Family::of(address)) == Some(address))
+    /// The load balancers at which a Service that listens everywhere is published at this address.
+    pub(super) fn publishing(&self, address: IpAddr) -> impl Iterator<Item = &'a Node> {
+        let members = self.members.iter().copied();
+        members.filter(move |node| public(node, Family::of(address)) == Some(address))
+    }
+
+    /// Whether no load balancer is known.
+    pub(super) fn is_empty(&self) -> bool {
+        self.members.is_empty()
     }
 }
 

@@ -10,6 +10,7 @@ use super::endpoints;
 use super::nodes::{self, ThisNode};
 use super::notice::Reason;
 use super::site::{ListenAt, Reach, Site};
+use crate::allocation::At;
 use crate::observe::{Family, Key, Node};
 use crate::settings::Role;
 
@@ -29,14 +30,26 @@ pub(super) struct Placement<'a> {
     pub(super) hostnames: Option<Vec<String>>,
 }
 
-/// Finds the placement of a Service; the error is the reason for which it has none.
+/// Why a Service has no placement.
+pub(super) struct Unplaced {
+    pub(super) why: String,
+    /// The addresses that it asks for, if that is known.
+    pub(super) asks_at: Option<At>,
+}
+
+/// Finds the placement of a Service.
 pub(super) fn find<'a>(
     context: &Context<'a>,
     reader: &mut Reader<'_>,
-) -> Result<Placement<'a>, String> {
+) -> Result<Placement<'a>, Unplaced> {
     let chosen = reader.value(&knobs::LB_NODES, None);
     let internal = internal(reader);
-    let requested = requested(reader)?;
+    let requested = requested(reader).map_err(|why| Unplaced { why, asks_at: None })?;
+    let asks_at = match &requested {
+        Some(addresses) => At::Addresses(addresses.clone()),
+        None if internal => At::NodeInternal,
+        None => At::Node,
+    };
     let strict = strict(reader);
     let hostnames = reader.value(&knobs::HOSTNAME, None);
     // These depend on other nodes than this one.
@@ -52,15 +65,21 @@ pub(super) fn find<'a>(
         );
     }
     if chosen_nodes.is_empty() && !is_host {
-        return Err(NO_NODE.to_owned());
+        let why = NO_NODE.to_owned();
+        let asks_at = Some(asks_at);
+        return Err(Unplaced { why, asks_at });
     }
     // A node listens before it is published: its address is published once it reports that it serves the Service.
     let families = families(reader);
-    let (reach, at) = match requested {
-        Some(requested) => at_requested(context, reader, requested, &chosen_nodes, internal)?,
-        None if internal => at_internal(context, reader, &chosen_nodes, &families)?,
-        None => anywhere(reader, &chosen_nodes, &families)?,
+    let found = match requested {
+        Some(requested) => at_requested(context, reader, requested, &chosen_nodes, internal),
+        None if internal => at_internal(context, reader, &chosen_nodes, &families),
+        None => anywhere(reader, &chosen_nodes, &families),
     };
+    let (reach, at) = found.map_err(|why| Unplaced {
+        why,
+        asks_at: Some(asks_at),
+    })?;
     let has_ready = |node: &&Node| has_endpoints(context, &reader.service.key, node);
     let ready: Vec<&Node> = match strict {
         false => candidates.clone(),

@@ -4,7 +4,6 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::annotations::{ADDRESS, ID, OPENSTACK};
-use super::binds::ExpectedBinds;
 use super::context::Context;
 use super::nodes::{self, ThisNode};
 use super::placement::{NO_NODE, Placement, published};
@@ -15,18 +14,14 @@ use crate::observe::{Family, Node, Service};
 use crate::settings::Compat;
 
 /// Completes the status of a Service with the addresses at which it is published.
-pub(super) fn publish(
-    context: &Context<'_>,
-    plan: &mut ServicePlan<'_>,
-    expected: &ExpectedBinds<'_>,
-) {
+pub(super) fn publish(context: &Context<'_>, plan: &mut ServicePlan<'_>) {
     let is_host = matches!(context.nodes.here, ThisNode::Standalone);
     let service = plan.service;
     let status = &mut plan.status;
     let mut addresses = Vec::new();
     match (&plan.placement, status.verdict) {
         (Some(placement), Verdict::Served) => {
-            let (ingress, found) = placement.published(context, service, expected);
+            let (ingress, found) = placement.published(context, service);
             if ingress.is_empty() && !is_host {
                 placement.why_not().clone_into(&mut status.why);
             }
@@ -71,10 +66,9 @@ impl Placement<'_> {
         &self,
         context: &Context<'_>,
         service: &Service,
-        expected: &ExpectedBinds<'_>,
     ) -> (Vec<Ingress>, Vec<IpAddr>) {
         let live = self.candidates.iter().copied();
-        let live = live.filter(|node| self.is_live(context, service, node, expected));
+        let live = live.filter(|node| self.is_live(context, service, node));
         let addresses = self.addresses(&live.collect::<Vec<_>>());
         let is_host = matches!(context.nodes.here, ThisNode::Standalone);
         let ingress = match &self.hostnames {
@@ -87,14 +81,8 @@ impl Placement<'_> {
     }
 
     /// Whether the address of a node is published for a Service: the node's Lease is live, not all ports of the Service are
-    /// closed there, and the node serves what it should. A published address stays while only the last is missing.
-    fn is_live(
-        &self,
-        context: &Context<'_>,
-        service: &Service,
-        node: &Node,
-        expected: &ExpectedBinds<'_>,
-    ) -> bool {
+    /// closed there, and the node serves what the Service was given. A published address stays while only the last is missing.
+    fn is_live(&self, context: &Context<'_>, service: &Service, node: &Node) -> bool {
         let is_published = || {
             let names = self.hostnames.as_deref().unwrap_or_default();
             let mut published = service.ingress.iter();
@@ -113,10 +101,12 @@ impl Placement<'_> {
         if exception.is_some_and(|exception| exception.closed) {
             return false;
         }
-        let owner = format!("{}.{}", service.key.namespace, service.key.name);
-        let agrees = lease.settings.is_empty() || lease.settings == context.claims;
-        let is_served = || expected.is_served(&node.name, &owner, &lease.served);
-        (!self.no_ready_node && agrees && is_served()) || is_published()
+        let is_pending = exception.is_some_and(|exception| exception.pending);
+        let is_hidden = lease.exceptions.hides(&service.key.namespace);
+        let given_at = service.publication.allocated_at;
+        let knows =
+            service.allocated.is_some() && lease.served.of(&service.key.namespace) >= given_at;
+        (!self.no_ready_node && knows && !is_pending && !is_hidden) || is_published()
     }
 
     /// Why nothing is published.

@@ -22,8 +22,9 @@ use super::ports::served_ports;
 use super::ranges::Ranges;
 use super::route_limit::RouteLimit;
 use super::service_plan::{Claim, HTTP, HTTPS, PortPlan, ServicePlan, SharedRoute};
-use super::site::{Reach, Site};
+use super::site::Site;
 use super::status::{Status, Verdict};
+use crate::allocation::NodePort;
 use crate::observe::{self, Key, Port, Service, ServiceKind};
 
 /// Plans a Service that is no LoadBalancer.
@@ -160,15 +161,13 @@ fn plan_tcp_service(
     let shares = shares(context, plan, &backend, port, &options, None);
     shares.split_frontend(&mut frontend);
     plan.ports.push(PortPlan {
-        claim: Claim {
-            udp: false,
-            port: external,
-            reach: Reach::Everywhere,
-        },
+        claim: Claim::everywhere(NodePort::tcp(external)),
         frontend,
         backend,
         canaries: shares.services,
         closed: false,
+        given: false,
+        taken: false,
     });
 }
 

@@ -12,6 +12,7 @@ use super::placement::Placement;
 use super::shares::Shares;
 use super::site::Reach;
 use super::status::Status;
+use crate::allocation::{At, NodePort};
 use crate::observe::{Remembered, Service, Wanted};
 
 pub(super) struct ServicePlan<'a> {
@@ -19,6 +20,8 @@ pub(super) struct ServicePlan<'a> {
     pub(super) status: Status,
     /// Where a LoadBalancer is served; `None` for other Services, and if it cannot be.
     pub(super) placement: Option<Placement<'a>>,
+    /// The addresses that a LoadBalancer without a placement asks for, if that is known.
+    pub(super) asks_at: Option<At>,
     pub(super) ports: Vec<PortPlan>,
     pub(super) routes: Vec<SharedRoute>,
     pub(super) files: BTreeSet<WantedFile>,
@@ -35,6 +38,7 @@ impl<'a> ServicePlan<'a> {
             service,
             status,
             placement: None,
+            asks_at: None,
             ports: Vec::new(),
             routes: Vec::new(),
             files: BTreeSet::new(),
@@ -112,9 +116,25 @@ impl<'a> ServicePlan<'a> {
 /// A port of the node that a Service asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Claim {
-    pub(super) udp: bool,
-    pub(super) port: u16,
+    pub(super) port: NodePort,
     pub(super) reach: Reach,
+}
+
+impl Claim {
+    pub(super) fn everywhere(port: NodePort) -> Self {
+        let reach = Reach::Everywhere;
+        Self { port, reach }
+    }
+
+    /// A claim at the addresses that a Service was given. `None`: they follow from nodes that are not known.
+    pub(super) fn at(port: NodePort, at: &At) -> Option<Self> {
+        let reach = match at {
+            At::Node => Reach::Everywhere,
+            At::NodeInternal => return None,
+            At::Addresses(addresses) => Reach::At(addresses.clone()),
+        };
+        Some(Self { port, reach })
+    }
 }
 
 /// A port of the node that leads to one Service port.
@@ -125,8 +145,12 @@ pub(super) struct PortPlan {
     pub(super) backend: table::Service,
     /// The services of its canaries.
     pub(super) canaries: Vec<table::Service>,
-    /// Whether the port stays closed, since its certificate cannot be used. Its claim holds.
+    /// Whether the port stays closed, since its certificate cannot be used, or another Service has it here. Its claim holds.
     pub(super) closed: bool,
+    /// Whether the Service was given the port.
+    pub(super) given: bool,
+    /// Whether another Service, which was given the port earlier, has it on this node.
+    pub(super) taken: bool,
 }
 
 /// A route of a shared port.

@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use ballast_core::table::Bind;
 
 use super::nodes::{self, ThisNode};
+use crate::allocation::At;
 use crate::observe::Family;
 use crate::settings::Selector;
 
@@ -24,15 +25,20 @@ pub(super) enum ListenAt {
 }
 
 impl Site {
+    /// The addresses, in the words of an allocation.
+    pub(super) fn at(&self) -> At {
+        match &self.at {
+            ListenAt::Wildcard => At::Node,
+            ListenAt::Requested(addresses) => At::Addresses(addresses.clone()),
+            ListenAt::Internal(_) => At::NodeInternal,
+        }
+    }
+
     /// Every node, and every address.
     pub(super) const EVERYWHERE: Self = Self {
         chosen: None,
         at: ListenAt::Wildcard,
     };
-
-    pub(super) fn is_everywhere(&self) -> bool {
-        self.chosen.is_none() && matches!(self.at, ListenAt::Wildcard)
-    }
 
     /// The binds of one port on a node; none if it does not listen there.
     pub(super) fn binds(&self, there: ThisNode<'_>, port: u16) -> Vec<Bind> {

@@ -7,6 +7,7 @@ use std::net::IpAddr;
 use serde::Serialize;
 
 use super::annotations::{ADDRESS, ID, LAST_GOOD};
+use crate::allocation::Allocation;
 use crate::observe::{Key, Protocol, Service};
 use crate::request::is_our_name;
 use crate::settings::{Compat, Settings};
@@ -32,9 +33,20 @@ pub struct Status {
     /// Annotations of ours to remove, whatever the verdict.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub stale_annotations: BTreeSet<String>,
+    /// What it was given, or the reason for which it was not.
+    #[serde(skip)]
+    pub allotment: Option<Allotment>,
     /// The field manager whose published addresses are replaced, if the Service is taken over.
     #[serde(skip)]
     pub taken_from: Option<String>,
+}
+
+/// The condition `ballast.dev/Allocated`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Allotment {
+    Given(Allocation),
+    /// The reason for which nothing was given.
+    Failed(String),
 }
 
 /// The decision about a Service.
@@ -122,6 +134,7 @@ impl Status {
             port_errors: Vec::new(),
             annotations: BTreeMap::new(),
             stale_annotations: BTreeSet::new(),
+            allotment: None,
             taken_from: None,
         }
     }

@@ -10,6 +10,7 @@ use ballast_core::table::{
 };
 
 use super::files::{CLIENT_CA, ERROR_PAGE, HEALTHZ, WantedFile};
+use super::notice::{About, Notice, Reason};
 use super::parts::{empty_frontend, tls};
 use super::service_plan::{HTTP, HTTPS, ServicePlan, SharedPorts};
 use crate::settings::{HEALTHZ_PORT, HTTPS_PORT, HttpServices, Settings};
@@ -52,6 +53,10 @@ pub(super) fn assemble(
         }
     }
     frontends.sort_by(|one, other| one.name.cmp(&other.name));
+    let mut stats = stats(settings);
+    if frontends.iter().any(has_healthz_port) {
+        stats.healthz = OrOff::Off;
+    }
     let mut log = Log::default();
     if settings.flags.syslog {
         log.access = Access::Haproxy;
@@ -59,12 +64,34 @@ pub(super) fn assemble(
     RoutingTable {
         version: 1,
         generation: None,
-        stats: stats(settings),
+        stats,
         log,
         ticket_keys: None,
         frontends,
         services: services.into_values().collect(),
     }
+}
+
+/// Whether a frontend listens where `/healthz` is answered in the drop-in mode. A Service that was given that port comes first.
+fn has_healthz_port(frontend: &Frontend) -> bool {
+    let mut ports = frontend.bind.iter().map(Bind::port);
+    frontend.protocol != Protocol::Udp && ports.any(|port| port == HEALTHZ_PORT)
+}
+
+/// A remark for a table in which a Service has the port of `/healthz`.
+pub(super) fn lost_healthz(settings: &Settings, table: &RoutingTable) -> Option<Notice> {
+    let is_lost = settings.answers_healthz() && table.stats.healthz == OrOff::Off;
+    let frontend = table.frontends.iter().find(|one| has_healthz_port(one));
+    let frontend = frontend.filter(|_| is_lost)?;
+    let message = format!(
+        "127.0.0.1:{HEALTHZ_PORT} does not answer /healthz: {} was given that port; ask http://NODE:{}/healthz",
+        frontend.name, settings.flags.http_port
+    );
+    Some(Notice::normal(
+        About::Flag("--http-services"),
+        Reason::AllocationFailed,
+        message,
+    ))
 }
 
 /// The addresses at which the data plane shows statistics and its health, whatever it serves.

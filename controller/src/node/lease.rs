@@ -16,14 +16,11 @@ use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
 use super::exceptions::exceptions;
 use super::readyz::ReadyzClient;
-use super::recent::RecentChanges;
 use super::renew::{Action, LeaseContent, Readiness, RenewalSchedule};
 use super::table::{Acks, Written};
 use crate::clock::{self, micros};
 use crate::decide::{Desired, Report};
-use crate::lease::{
-    self, EXCEPTIONS, Exceptions, NODE, PORTS, PUBLISHER_SETTINGS, ROLE, SERVED, SETTINGS,
-};
+use crate::lease::{self, EXCEPTIONS, Exceptions, NODE, PORTS, ROLE, SERVED, SETTINGS, Versions};
 use crate::metrics::Metrics;
 use crate::reconcile::Decisions;
 use crate::request::{self, patiently};
@@ -52,15 +49,14 @@ pub(crate) struct LeaseRenewer {
 /// The state from which the content of the Lease is made.
 #[derive(Default)]
 struct ContentState {
-    recent: RecentChanges,
+    /// The newest versions of Services that the data plane serves.
+    served: Versions,
     exceptions: Exceptions,
     sources: Option<Sources>,
     settings: String,
     ports: String,
     /// The exceptions that were written last.
     written: Option<String>,
-    /// Whether the publisher has other settings, as the log says.
-    differs: bool,
 }
 
 /// The input from which the exceptions were made.
@@ -128,10 +124,7 @@ impl LeaseRenewer {
             Action::Wait => return,
             Action::Expire if !state.has_new_exceptions(&content) => return,
             Action::Expire => self.write_exceptions(&content).await,
-            Action::Renew => {
-                let renewed = self.renew(&content, owner).await;
-                renewed.map(|lease| state.compare_settings(&lease))
-            }
+            Action::Renew => self.renew(&content, owner).await.map(drop),
             Action::Release => {
                 // When the Lease is held again, the Node may be another one of the same name.
                 *owner = None;
@@ -177,11 +170,9 @@ impl LeaseRenewer {
         let written = self.written.borrow_and_update();
         state.update(&ack, &decision.desired, &written, &self.node);
         drop(written);
-        let mut served = state.recent.served(clock::now());
-        let exceptions = state.exceptions.clone().write(&mut served);
         LeaseContent {
-            served: served.to_string(),
-            exceptions,
+            served: state.served.to_string(),
+            exceptions: state.exceptions.clone().write(),
             settings: state.settings.clone(),
             ports: state.ports.clone(),
         }
@@ -321,28 +312,13 @@ impl ContentState {
         }
     }
 
-    /// Logs whether the publisher has other settings than this node, when that changes. A publisher that has others writes its
-    /// own to the node's Lease, and each renewal is answered with the Lease.
-    fn compare_settings(&mut self, lease: &Lease) {
-        let annotations = lease.metadata.annotations.as_ref();
-        let told = annotations.and_then(|all| all.get(PUBLISHER_SETTINGS));
-        let differs = told.is_some_and(|told| *told != self.settings);
-        match (std::mem::replace(&mut self.differs, differs), differs) {
-            (false, true) => tracing::warn!(
-                "this node has other settings than the publisher: it may give ports to other Services, and no address of it is newly published; both roles must have the same (docs/controller.md names the flags)"
-            ),
-            (true, false) => tracing::info!("this node has the same settings as the publisher"),
-            _ => {}
-        }
-    }
-
     /// Updates the state by an answer of the data plane.
     fn update(&mut self, ack: &Arc<Ack>, desired: &Arc<Desired>, written: &Written, node: &str) {
         let label = ack.served.as_ref().and_then(|served| served.generation);
         let mut newest_first = written.iter().rev();
-        let known = newest_first.find(|(generation, _)| Some(*generation) == label);
-        let served = known.map(|(_, report)| report);
-        self.recent.update(clock::now(), served);
+        let known = newest_first.find(|table| Some(table.generation) == label);
+        self.served = known.map_or_else(Versions::default, |table| table.versions.clone());
+        let served = known.map(|table| &table.report);
         let is_same = self.sources.as_ref().is_some_and(|sources| {
             Arc::ptr_eq(&sources.ack, ack)
                 && Arc::ptr_eq(&sources.desired, desired)
@@ -380,7 +356,7 @@ mod tests {
     use ballast_core::ack::Served as ServedTable;
 
     use super::*;
-    use crate::lease::{Binds, Served};
+    use crate::node::table::WrittenTable;
 
     fn ack(generation: u64) -> Arc<Ack> {
         let mut ack = Ack::new("i".to_owned());
@@ -393,14 +369,12 @@ mod tests {
 
     #[test]
     fn the_lease_says_what_the_table_that_is_served_says_and_not_the_newest() {
-        let report = |number| {
-            let binds = Binds::from([("shop.web".to_owned(), number)]);
-            Arc::new(Report {
-                binds,
-                ..Report::default()
-            })
+        let table = |generation| WrittenTable {
+            generation,
+            report: Arc::default(),
+            versions: Versions::read(&format!("rv={generation}0")),
         };
-        let written = Written::from([(4, report(40)), (5, report(50))]);
+        let written = Written::from([table(4), table(5)]);
         let desired = Arc::new(crate::decide::decide(
             &crate::observe::Observed::default(),
             &Settings::without_flags(),
@@ -408,10 +382,10 @@ mod tests {
         let served = |generation| {
             let mut state = ContentState::default();
             state.update(&ack(generation), &desired, &written, "edge");
-            state.recent.served(Duration::ZERO)
+            state.served.to_string()
         };
-        assert_eq!(served(4), Served::of(&report(40).binds));
-        assert_eq!(served(5), Served::of(&report(50).binds));
-        assert_eq!(served(3), Served::default(), "an unknown table");
+        assert_eq!(served(4), "rv=40");
+        assert_eq!(served(5), "rv=50");
+        assert_eq!(served(3), "", "an unknown table");
     }
 }

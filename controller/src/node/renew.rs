@@ -16,11 +16,11 @@ pub(super) enum Readiness {
 /// The annotations of the node's Lease.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct LeaseContent {
-    /// The hashes of what the data plane serves, as [`Served`](crate::lease::Served) writes them.
+    /// The newest versions of Services that the data plane serves, as [`Versions`](crate::lease::Versions) writes them.
     pub(super) served: String,
     /// The binds and Secrets that do not work on this node, as [`Exceptions`](crate::lease::Exceptions) writes them.
     pub(super) exceptions: String,
-    /// A hash of the settings by which ports are given to Services.
+    /// A hash of the settings that nodes and the publisher have in common.
     pub(super) settings: String,
     /// The ports that this node keeps for itself, as [`OwnPorts`](crate::lease::OwnPorts) writes them.
     pub(super) ports: String,

@@ -14,11 +14,21 @@ use tokio::time::sleep;
 use super::fetch::Pages;
 use super::folder::{Folder, Wrote};
 use crate::decide::Report;
+use crate::lease::Versions;
 use crate::metrics::Metrics;
 use crate::reconcile::{Decision, Decisions};
 
-/// The last tables that were written, the newest last: the generation, and the report for the node's Lease once it is served.
-pub(crate) type Written = VecDeque<(u64, Arc<Report>)>;
+/// The last tables that were written, the newest last.
+pub(crate) type Written = VecDeque<WrittenTable>;
+
+/// A table that was written, and what the node's Lease says once it is served.
+#[derive(Clone, Debug)]
+pub(crate) struct WrittenTable {
+    pub(crate) generation: u64,
+    pub(crate) report: Arc<Report>,
+    /// The newest versions of Services that are in the table.
+    pub(crate) versions: Versions,
+}
 
 /// The newest ack of the data plane, if there is one.
 pub(crate) type Acks = watch::Receiver<Option<Arc<Ack>>>;
@@ -97,26 +107,30 @@ impl TableWriter {
                 return false;
             }
         }
-        self.remember(&desired.report);
+        self.remember(&desired.report, &decision.observed.versions);
         true
     }
 
     /// Adds the newest table to the written ones.
-    fn remember(&self, report: &Arc<Report>) {
-        let generation = self.folder.generation();
+    fn remember(&self, report: &Arc<Report>, versions: &Versions) {
+        let table = WrittenTable {
+            generation: self.folder.generation(),
+            report: Arc::clone(report),
+            versions: versions.clone(),
+        };
         self.written.send_if_modified(|written| {
             match written.back_mut() {
-                Some((newest, known)) if *newest == generation => {
-                    if known == report {
+                Some(newest) if newest.generation == table.generation => {
+                    if newest.report == table.report && newest.versions == table.versions {
                         return false;
                     }
-                    *known = Arc::clone(report);
+                    *newest = table;
                 }
                 _ => {
                     if written.len() == REMEMBERED {
                         written.pop_front();
                     }
-                    written.push_back((generation, Arc::clone(report)));
+                    written.push_back(table);
                 }
             }
             true

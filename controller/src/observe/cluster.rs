@@ -20,7 +20,7 @@ use super::slices::SliceStore;
 use super::store::Store;
 use super::{Earlier, Key, Lease, Node, Observed, Service, Slice, Wanted};
 use crate::decide::{is_foreign, may_be_served};
-use crate::lease::Message;
+use crate::lease::{Message, Versions};
 use crate::settings::{Role, Settings};
 
 /// Sends the state of the cluster after every change of it, once changes pause. Never returns; ends by being dropped.
@@ -63,6 +63,8 @@ pub async fn watch(
     wants.mark_changed();
     let mut looks = interval(LOOK_EVERY);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut advances = interval(ADVANCE_EVERY);
+    advances.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut drops = interval(DROP_EVERY);
     drops.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut debouncer = Debouncer::new(
@@ -116,6 +118,11 @@ pub async fn watch(
             }
             () = sleep_until(end.unwrap_or_else(Instant::now)), if end.is_some() => {
                 if view.update_live_leases() {
+                    debouncer.changed();
+                }
+            }
+            _ = advances.tick(), if settings.role == Role::Node => {
+                if view.has_newer_versions() {
                     debouncer.changed();
                 }
             }
@@ -197,6 +204,9 @@ impl From<Event<LeaseObject>> for Change {
 struct View {
     settings: Arc<Settings>,
     services: Store<Service>,
+    /// The newest known versions of Services, and those that were sent last.
+    versions: Versions,
+    sent: Versions,
     slices: SliceStore,
     nodes: Store<Node>,
     lease_objects: Store<LeaseObject>,
@@ -222,6 +232,8 @@ impl View {
         };
         Self {
             services: Store::new(namespaces),
+            versions: Versions::default(),
+            sent: Versions::default(),
             slices: SliceStore::new(client, slices),
             nodes: Store::new([None]),
             lease_objects: Store::new(lease_objects),
@@ -250,7 +262,10 @@ impl View {
                 if self.settings.role == Role::Node {
                     event.change(Service::forget_publication);
                 }
-                self.apply_to_services(event)
+                self.note_version(&event);
+                let is_changed = self.apply_to_services(event);
+                // A Lease may say more than was known here when it came.
+                is_changed | self.update_live_leases()
             }
             Change::Lease(event) => {
                 let was_complete = self.lease_objects.is_complete();
@@ -262,10 +277,33 @@ impl View {
         }
     }
 
+    fn note_version(&mut self, event: &Event<Service>) {
+        let of = |namespace| match self.settings.flags.namespace.is_empty() {
+            true => None,
+            false => Some(namespace),
+        };
+        let versions = &mut self.versions;
+        match event {
+            Event::Listed(namespace, _, version) => versions.listed(namespace.as_deref(), *version),
+            Event::Changed(object) if object.version > 0 => {
+                versions.advance(of(&*object.key.namespace), object.version);
+            }
+            Event::Deleted(key, version) if *version > 0 => {
+                versions.advance(of(&*key.namespace), *version);
+            }
+            Event::Changed(_) | Event::Deleted(..) => {}
+        }
+    }
+
+    /// Whether newer versions of Services are known than those that were sent.
+    fn has_newer_versions(&self) -> bool {
+        self.versions != self.sent
+    }
+
     fn apply_to_services(&mut self, event: Event<Service>) -> bool {
         let changed = match &event {
             Event::Changed(object) => Some(object.key.clone()),
-            Event::Deleted(_) | Event::Listed(..) => None,
+            Event::Deleted(..) | Event::Listed(..) => None,
         };
         let changed = changed.filter(|key| !self.may_be_served(key));
         let is_changed = self.services.apply(event);
@@ -328,7 +366,7 @@ impl View {
                 Ok(Some(slice)) => Some(&slice.service),
                 _ => stored(&object.key),
             },
-            Event::Deleted(key) => stored(key),
+            Event::Deleted(key, _) => stored(key),
         };
         service.is_some_and(|service| self.may_be_served(service))
     }
@@ -360,7 +398,14 @@ impl View {
     /// Returns whether other Leases are live than at the last update.
     fn update_live_leases(&mut self) -> bool {
         let now = Instant::now();
-        let (live, others_say) = (self.leases.live(now), self.leases.others_say(now));
+        let mut live = self.leases.live(now);
+        for lease in live.values_mut() {
+            let served = lease.served.known_to(&self.versions);
+            if served != lease.served {
+                Arc::make_mut(lease).served = served;
+            }
+        }
+        let others_say = self.leases.others_say(now);
         let differs = live != self.live || others_say != self.others_say;
         self.live = live;
         self.others_say = others_say;
@@ -371,12 +416,18 @@ impl View {
         self.leases.next_end(Instant::now())
     }
 
-    fn observed(&self) -> Observed {
+    fn observed(&mut self) -> Observed {
+        self.sent.clone_from(&self.versions);
         let nodes = self.nodes.objects().values();
         let slices = self.slices.store().objects().iter();
         let slices = slices.filter(|(_, slice)| self.may_be_served(&slice.service));
         Observed {
             services: self.services.objects().clone(),
+            // Only nodes say in their Leases what they know.
+            versions: match self.settings.role {
+                Role::Node => self.versions.clone(),
+                Role::Whole | Role::Publisher => Versions::default(),
+            },
             slices: slices
                 .map(|(key, slice)| (key.clone(), Arc::clone(slice)))
                 .collect(),
@@ -420,6 +471,8 @@ fn wall_clock() -> i64 {
 
 /// How often the Services of other controllers are checked.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// How often versions of Services are sent that change nothing else.
+const ADVANCE_EVERY: Duration = Duration::from_secs(3);
 /// How often the slices of Services that are not served any more are dropped.
 const DROP_EVERY: Duration = Duration::from_secs(60);
 /// The seconds without a write after which another controller counts as gone.

@@ -10,7 +10,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use serde_json::Value;
 
-use super::publication::{FINALIZER, INGRESS, Publication};
+use super::publication::{self, FINALIZER, INGRESS, Publication};
 use super::{
     Endpoint, Family, Grant, Key, Material, Node, Port, Protocol, Rival, Service, ServiceKind,
     Slice, SlicePort, Target,
@@ -64,6 +64,7 @@ pub(crate) fn service(from: core::Service) -> Result<Service, String> {
         }
     }
     let publication = Publication::of(&from.metadata, from.status.as_ref());
+    let allocated = publication::allocated(from.status.as_ref());
     let meta = from.metadata;
     let mut annotations = meta.annotations.unwrap_or_default();
     annotations.retain(|key, _| decide::is_read(key));
@@ -113,6 +114,12 @@ pub(crate) fn service(from: core::Service) -> Result<Service, String> {
         ingress: ingress.filter_map(|one| one.ip.or(one.hostname)).collect(),
         status_managers: status_managers.filter_map(|one| one.manager).collect(),
         rival,
+        was_published: allocated.is_none()
+            && publication.allocated.is_none()
+            && publication
+                .programmed
+                .is_some_and(|condition| condition.is_true),
+        allocated,
         publication,
     })
 }

@@ -18,8 +18,7 @@ use tokio::time::Instant;
 
 use super::{Key, Lease};
 use crate::lease::{
-    self, EXCEPTIONS, Exceptions, Message, OwnPorts, PORTS, PUBLISHER_SETTINGS, SERVED, SETTINGS,
-    Served,
+    self, EXCEPTIONS, Exceptions, Message, OwnPorts, PORTS, SERVED, SETTINGS, Versions,
 };
 
 /// A Lease, in the form in which it is stored.
@@ -55,14 +54,13 @@ impl LeaseObject {
             lease: Arc::new(Lease {
                 served: annotations
                     .get(SERVED)
-                    .map(|text| Served::read(text))
+                    .map(|text| Versions::read(text))
                     .unwrap_or_default(),
                 exceptions: annotations
                     .get(EXCEPTIONS)
                     .map(|text| Exceptions::read(text))
                     .unwrap_or_default(),
                 settings: annotations.get(SETTINGS).cloned().unwrap_or_default(),
-                publisher_settings: annotations.get(PUBLISHER_SETTINGS).cloned(),
                 ports: annotations
                     .get(PORTS)
                     .map(|text| OwnPorts::read(text))
@@ -185,7 +183,7 @@ impl NodeLease {
         match self.is_doubted {
             // No address is published because of it, and the published addresses stay.
             true => Arc::new(Lease {
-                served: Served::default(),
+                served: Versions::default(),
                 ..Lease::clone(lease)
             }),
             false => Arc::clone(lease),
@@ -208,8 +206,8 @@ mod tests {
 
     use super::*;
 
-    fn everything() -> Served {
-        Served::of(&[("a.b".to_owned(), 7)].into())
+    fn everything() -> Versions {
+        Versions::read("rv=7")
     }
 
     const EXCEPTION: &str = r#"{"services": {"c/d": {"closed": true}}}"#;
@@ -279,7 +277,6 @@ mod tests {
             served: everything(),
             exceptions: Exceptions::read(EXCEPTION),
             settings: "s".to_owned(),
-            publisher_settings: None,
             ports: OwnPorts::of([("controller", 5000)]),
         };
         assert_eq!(expected.exceptions.services.len(), 1);
@@ -382,7 +379,7 @@ mod tests {
             let expected = if is_believed {
                 all.clone()
             } else {
-                Served::default()
+                Versions::default()
             };
             assert_eq!(served(&world, 1000.0), Some(expected), "{age} s old");
             world.renew("lb1", 1001.0);

@@ -28,6 +28,8 @@ pub(super) trait WatchedKind: Clone + Debug + PartialEq + Send + Sync + 'static 
     const WATCH_SECONDS: u32 = 30;
     /// Converts an object; `None`: the object is of no interest.
     fn convert(object: Self::Object) -> Result<Option<Self>, String>;
+    /// Takes over what is known by the form of the object `before`.
+    fn follow(&mut self, _before: &Self) {}
 }
 
 impl WatchedKind for Service {
@@ -35,6 +37,11 @@ impl WatchedKind for Service {
     const NAME: &'static str = "Service";
     fn convert(object: core::Service) -> Result<Option<Self>, String> {
         convert::service(object).map(Some)
+    }
+    fn follow(&mut self, before: &Self) {
+        if self.uid == before.uid && self.allocated == before.allocated {
+            self.publication.allocated_at = before.publication.allocated_at;
+        }
     }
 }
 
@@ -70,6 +77,8 @@ pub(super) struct Parsed<T> {
     pub(super) key: Key,
     /// The converted object, or the reason for which it cannot be read.
     pub(super) content: Result<Option<T>, String>,
+    /// Its resourceVersion.
+    pub(super) version: u64,
     meta: ObjectMeta,
 }
 
@@ -94,7 +103,14 @@ impl<'de, T: WatchedKind> Deserialize<'de> for Parsed<T> {
         let content = serde_json::from_value::<T::Object>(object)
             .map_err(|error| error.to_string())
             .and_then(T::convert);
-        Ok(Self { key, content, meta })
+        let version = meta.resource_version.as_deref();
+        let version = version.and_then(|text| text.parse().ok());
+        Ok(Self {
+            key,
+            content,
+            version: version.unwrap_or_default(),
+            meta,
+        })
     }
 }
 

@@ -9,6 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ManagedFieldsEnt
 use serde::Serialize;
 use serde_json::Value;
 
+use crate::allocation::{ALLOCATED, Allocated, Allocation};
 use crate::request::{is_ours, is_ours_by_apply};
 
 /// The state that the publisher compares with the state that it would write.
@@ -18,14 +19,20 @@ pub struct Publication {
     pub version: u64,
     /// A hash of `status.loadBalancer.ingress`.
     pub ingress: u64,
-    pub condition: Option<Programmed>,
+    /// The condition `ballast.dev/Programmed`.
+    pub programmed: Option<KnownCondition>,
+    /// The condition `ballast.dev/Allocated`.
+    pub allocated: Option<KnownCondition>,
+    /// The first resourceVersion that this process saw with the present [`Allocated`]: a node that has seen this version, or a
+    /// newer one, knows what the Service was given.
+    pub allocated_at: u64,
     /// The fields that this program wrote, as `managedFields` records it.
     pub owned: Owned,
 }
 
-/// The condition `ballast.dev/Programmed`.
+/// A condition of ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Programmed {
+pub struct KnownCondition {
     /// Whether its status is `True`.
     pub is_true: bool,
     /// A hash of its reason and its message.
@@ -44,9 +51,9 @@ pub struct Owned {
     /// Whether some of these fields were written by an earlier build, which did not use server-side apply: an apply that
     /// does not list them would leave them where they are.
     pub by_update: bool,
-    /// Whether another manager has written a part of our condition: an apply that does not list the condition would leave that
-    /// part.
-    pub shares_condition: bool,
+    /// Our conditions of which another manager has written a part, by type: an apply that does not list such a condition would
+    /// leave that part.
+    pub shared_conditions: BTreeSet<&'static str>,
 }
 
 impl Publication {
@@ -54,24 +61,37 @@ impl Publication {
     pub(super) fn of(meta: &ObjectMeta, status: Option<&core::ServiceStatus>) -> Self {
         let balancer = status.and_then(|status| status.load_balancer.as_ref());
         let ingress = balancer.and_then(|balancer| balancer.ingress.as_deref());
-        let mut conditions = status
-            .iter()
-            .flat_map(|status| &status.conditions)
-            .flatten();
-        let condition = conditions.find(|condition| condition.type_ == PROGRAMMED);
         let version = meta.resource_version.as_deref();
+        let version = version
+            .and_then(|text| text.parse().ok())
+            .unwrap_or_default();
         Self {
-            version: version
-                .and_then(|text| text.parse().ok())
-                .unwrap_or_default(),
+            version,
             ingress: hash(ingress.unwrap_or_default()),
-            condition: condition.map(Programmed::of),
+            programmed: condition(status, PROGRAMMED).map(KnownCondition::of),
+            allocated: condition(status, ALLOCATED).map(KnownCondition::of),
+            allocated_at: version,
             owned: Owned::of(meta.managed_fields.as_deref().unwrap_or_default()),
         }
     }
 }
 
-impl Programmed {
+/// The condition of a type.
+fn condition<'a>(status: Option<&'a core::ServiceStatus>, kind: &str) -> Option<&'a Condition> {
+    let conditions = status?.conditions.as_deref()?;
+    conditions.iter().find(|condition| condition.type_ == kind)
+}
+
+/// What a Service with this status was given.
+pub(super) fn allocated(status: Option<&core::ServiceStatus>) -> Option<Allocated> {
+    let condition = condition(status, ALLOCATED).filter(|condition| condition.status == "True")?;
+    Some(Allocated {
+        allocation: Allocation::read(&condition.message)?,
+        since: condition.last_transition_time.0.as_second(),
+    })
+}
+
+impl KnownCondition {
     fn of(condition: &Condition) -> Self {
         Self {
             is_true: condition.status == "True",
@@ -84,7 +104,8 @@ impl Programmed {
 impl Owned {
     fn of(entries: &[ManagedFieldsEntry]) -> Self {
         let mut owned = Self::default();
-        let condition = format!("k:{{\"type\":\"{PROGRAMMED}\"}}");
+        let types = [PROGRAMMED, ALLOCATED];
+        let keys = types.map(|kind| (kind, format!("k:{{\"type\":\"{kind}\"}}")));
         for entry in entries {
             let Some(fields) = entry.fields_v1.as_ref().map(|fields| &fields.0) else {
                 continue;
@@ -94,7 +115,11 @@ impl Owned {
                 list.is_some_and(|list| list.get(element).is_some())
             };
             if !is_ours(entry) {
-                owned.shares_condition |= has("/f:status/f:conditions", &condition);
+                let shared = keys.iter();
+                let shared = shared.filter(|(_, key)| has("/f:status/f:conditions", key));
+                owned
+                    .shared_conditions
+                    .extend(shared.map(|(kind, _)| *kind));
                 continue;
             }
             owned.by_update |= !is_ours_by_apply(entry);

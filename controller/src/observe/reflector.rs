@@ -29,12 +29,12 @@ pub(super) use paced::paced;
 /// A change of the objects of one kind.
 #[derive(Debug)]
 pub(super) enum Event<T> {
-    /// An object of a list, or a new or changed object.
+    /// An object of a list, or a new or changed object. In a list the version is 0: older objects may follow.
     Changed(Box<Parsed<T>>),
-    /// An object was deleted.
-    Deleted(Key),
-    /// A list of a namespace, or of all namespaces, is complete: these are all objects.
-    Listed(Option<String>, BTreeSet<Key>),
+    /// An object was deleted, with the version of its deletion.
+    Deleted(Key, u64),
+    /// A list of a namespace, or of all namespaces, is complete: these are all objects, and the newest of their versions.
+    Listed(Option<String>, BTreeSet<Key>, u64),
 }
 
 impl<T> Event<T> {
@@ -89,7 +89,7 @@ impl<T: WatchedKind, M: From<Event<T>>> Reflector<T, M> {
         };
         let mut stream = pin!(watcher(self.api.clone(), config));
         // The names of the objects so far, while a list is read.
-        let mut listed = Some(BTreeSet::new());
+        let mut listed = Some((BTreeSet::new(), 0));
         let mut refusals = 0;
         loop {
             let patience = match listed {
@@ -101,19 +101,23 @@ impl<T: WatchedKind, M: From<Event<T>>> Reflector<T, M> {
                     let is_watch = listed.is_none();
                     let event = match event {
                         watcher::Event::Init => {
-                            listed = Some(BTreeSet::new());
+                            listed = Some((BTreeSet::new(), 0));
                             continue;
                         }
-                        watcher::Event::InitApply(object) => {
-                            listed.get_or_insert_default().insert(object.key.clone());
+                        watcher::Event::InitApply(mut object) => {
+                            let (names, newest) = listed.get_or_insert_default();
+                            names.insert(object.key.clone());
+                            *newest = mem::take(&mut object.version).max(*newest);
                             Event::Changed(Box::new(object))
                         }
                         watcher::Event::InitDone => {
-                            let names = mem::take(&mut listed).unwrap_or_default();
-                            Event::Listed(self.namespace.clone(), names)
+                            let (names, newest) = mem::take(&mut listed).unwrap_or_default();
+                            Event::Listed(self.namespace.clone(), names, newest)
                         }
                         watcher::Event::Apply(object) => Event::Changed(Box::new(object)),
-                        watcher::Event::Delete(object) => Event::Deleted(object.key),
+                        watcher::Event::Delete(object) => {
+                            Event::Deleted(object.key, object.version)
+                        }
                     };
                     // A list that is answered does not show that a watch is.
                     if is_watch {

@@ -71,7 +71,7 @@ impl SliceStore {
         is_unserved: impl Fn(&Key) -> bool,
     ) -> bool {
         match &event {
-            Event::Listed(namespace, listed) => self.dropped.retain(|key, _| {
+            Event::Listed(namespace, listed, _) => self.dropped.retain(|key, _| {
                 let is_of_list = namespace.as_ref().is_none_or(|one| key.namespace == *one);
                 !is_of_list || listed.contains(key)
             }),
@@ -82,12 +82,12 @@ impl SliceStore {
                 };
                 if let Some(slice) = unserved {
                     self.dropped.insert(object.key.clone(), Dropped::new(slice));
-                    event = Event::Deleted(object.key.clone());
+                    event = Event::Deleted(object.key.clone(), object.version);
                 } else if object.content.is_ok() {
                     self.dropped.remove(&object.key);
                 }
             }
-            Event::Deleted(key) => {
+            Event::Deleted(key, _) => {
                 self.dropped.remove(key);
             }
         }
@@ -102,7 +102,7 @@ impl SliceStore {
             .map(|(key, slice)| (key.clone(), Dropped::new(slice)))
             .collect();
         for (key, dropped) in unserved {
-            self.slices.apply(Event::Deleted(key.clone()));
+            self.slices.apply(Event::Deleted(key.clone(), 0));
             self.dropped.insert(key, dropped);
         }
     }

@@ -39,7 +39,7 @@ impl<T: WatchedKind> Store<T> {
     /// Applies an event. Returns whether the store changed.
     pub(super) fn apply(&mut self, event: Event<T>) -> bool {
         match event {
-            Event::Listed(namespace, listed) => {
+            Event::Listed(namespace, listed, _) => {
                 let awaited = self.awaited.remove(&namespace);
                 let stays = |key: &Key| {
                     let is_of_list = namespace.as_ref().is_none_or(|one| key.namespace == *one);
@@ -51,7 +51,7 @@ impl<T: WatchedKind> Store<T> {
                 awaited || self.objects.len() != before
             }
             Event::Changed(object) => self.put(*object),
-            Event::Deleted(key) => {
+            Event::Deleted(key, _) => {
                 self.unreadable.remove(&key);
                 self.objects.remove(&key).is_some()
             }
@@ -68,6 +68,11 @@ impl<T: WatchedKind> Store<T> {
             }
         };
         self.unreadable.remove(&key);
+        let old = self.objects.get(&key);
+        let content = content.map(|mut new| {
+            old.inspect(|old| new.follow(old));
+            new
+        });
         match content {
             Some(new) if self.objects.get(&key).is_some_and(|old| **old == new) => false,
             Some(new) => {
@@ -130,7 +135,7 @@ mod tests {
             names.insert(object.key.clone());
             is_changed |= store.apply(Event::Changed(Box::new(object)));
         }
-        store.apply(Event::Listed(namespace.map(str::to_owned), names)) || is_changed
+        store.apply(Event::Listed(namespace.map(str::to_owned), names, 0)) || is_changed
     }
 
     fn changed(object: Value) -> Event<Service> {
@@ -180,8 +185,8 @@ mod tests {
         touched["metadata"]["annotations"] = json!({"example.com/touched": "yes"});
         assert!(!store.apply(changed(touched)));
         assert!(store.apply(changed(service("a", "web", "y"))));
-        assert!(!store.apply(Event::Deleted(Key::new("a", "other"))));
-        assert!(store.apply(Event::Deleted(Key::new("a", "web"))));
+        assert!(!store.apply(Event::Deleted(Key::new("a", "other"), 0)));
+        assert!(store.apply(Event::Deleted(Key::new("a", "web"), 0)));
         assert!(store.objects().is_empty());
     }
 

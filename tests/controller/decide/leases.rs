@@ -4,69 +4,68 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ballast_controller::decide::{Ingress, Verdict, decide};
-use ballast_controller::lease::{Binds, Exception, Exceptions, OwnPorts, Served};
+use ballast_controller::lease::{Exception, Exceptions, OwnPorts, Versions};
 use ballast_controller::observe::{Lease, Observed};
 use ballast_controller::settings::{Role, Settings};
 
-use super::settings;
+use super::{give, settings};
 
 #[test]
 fn an_address_is_published_while_its_node_serves_the_service() {
-    let right = served_by("lb1", "");
-    let live = |binds: &Binds, closed: &[&str]| Some(lease(binds, closed));
-    let other = other();
+    let (right, other) = (&KNOWS, &BEFORE);
+    let live = |knows: &u64, closed: &[&str]| Some(lease(*knows, closed));
     let cases: [Case<'_>; 11] = [
         ("", None, None, &[]),
-        ("", live(&right, &[]), None, &["10.77.1.1"]),
+        ("", live(right, &[]), None, &["10.77.1.1"]),
         (
             "",
-            live(&right, &[]),
-            live(&right, &[]),
+            live(right, &[]),
+            live(right, &[]),
             &["10.77.1.1", "10.77.1.2"],
         ),
-        // With another hash, no address is added ...
-        ("", live(&right, &[]), live(&other, &[]), &["10.77.1.1"]),
+        // With an older state, no address is added ...
+        ("", live(right, &[]), live(other, &[]), &["10.77.1.1"]),
         // ... and none is removed.
         (
             "10.77.1.2",
-            live(&right, &[]),
-            live(&other, &[]),
+            live(right, &[]),
+            live(other, &[]),
             &["10.77.1.1", "10.77.1.2"],
         ),
         // The same holds for names in place of addresses, for an old API server.
         (
             "10.77.1.2.nip.io",
-            live(&right, &[]),
-            live(&other, &[]),
+            live(right, &[]),
+            live(other, &[]),
             &["10.77.1.1", "10.77.1.2"],
         ),
         (
             "fd77--1.nip.io",
-            live(&right, &[]),
-            live(&other, &[]),
+            live(right, &[]),
+            live(other, &[]),
             &["10.77.1.1", "10.77.1.2"],
         ),
         (
             "10.77.1.20.nip.io",
-            live(&right, &[]),
-            live(&other, &[]),
+            live(right, &[]),
+            live(other, &[]),
             &["10.77.1.1"],
         ),
         // An exception of this Service removes the address.
         (
             "10.77.1.2",
-            live(&right, &[]),
-            live(&right, &["shop/web"]),
+            live(right, &[]),
+            live(right, &["shop/web"]),
             &["10.77.1.1"],
         ),
         (
             "10.77.1.2",
-            live(&right, &[]),
-            live(&right, &["shop/web2"]),
+            live(right, &[]),
+            live(right, &["shop/web2"]),
             &["10.77.1.1", "10.77.1.2"],
         ),
         // A Lease that has expired removes the address.
-        ("10.77.1.2", live(&right, &[]), None, &["10.77.1.1"]),
+        ("10.77.1.2", live(right, &[]), None, &["10.77.1.1"]),
     ];
     for (index, (before, lb1, lb2, expected)) in cases.into_iter().enumerate() {
         let mut observed = observed(before, "");
@@ -87,27 +86,26 @@ fn every_node_is_judged_by_what_it_should_serve_itself() {
         "ballast.dev/internal: 'true'",
         "ballast.dev/load-balancer-ips: 10.77.1.2",
     ] {
-        let of = |node| served_by(node, annotation);
         let mut observed = observed("", annotation);
-        let both = |lb1: Binds, lb2: Binds| {
+        let both = |lb1: u64, lb2: u64| {
             live([
-                ("lb1".to_owned(), lease(&lb1, &[])),
-                ("lb2".to_owned(), lease(&lb2, &[])),
+                ("lb1".to_owned(), lease(lb1, &[])),
+                ("lb2".to_owned(), lease(lb2, &[])),
             ])
         };
         observed.leases = None;
         let of_all = published(&observed);
-        observed.leases = both(of("lb1"), of("lb2"));
+        observed.leases = both(KNOWS, KNOWS);
         assert_eq!(published(&observed), of_all, "{annotation}");
-        observed.leases = both(other(), other());
+        observed.leases = both(BEFORE, BEFORE);
         assert!(published(&observed).is_empty(), "{annotation}");
     }
 }
 
 #[test]
-fn a_published_hostname_stays_while_only_the_hash_differs() {
+fn a_published_hostname_stays_while_its_node_knows_an_older_state() {
     let hostname = "ballast.dev/hostname: edge.example.com";
-    let lease = |closed: &[&str]| lease(&other(), closed);
+    let lease = |closed: &[&str]| lease(BEFORE, closed);
     let cases: [(&str, Lease, &[&str]); 4] = [
         ("", lease(&[]), &[]),
         ("edge.example.com", lease(&[]), &["edge.example.com"]),
@@ -124,8 +122,7 @@ fn a_published_hostname_stays_while_only_the_hash_differs() {
 #[test]
 fn with_strict_local_and_no_endpoint_what_is_published_stays_and_the_dead_go() {
     let strict = "ballast.dev/external-traffic-policy-mode: strict";
-    let of = |node| lease(&served_by(node, strict), &[]);
-    let both = [("lb1", of("lb1")), ("lb2", of("lb2"))];
+    let both = ["lb1", "lb2"].map(|node| (node, lease(KNOWS, &[])));
     let cases: [(&str, usize, &[&str]); 4] = [
         ("", 2, &[]),
         ("10.77.1.2", 2, &["10.77.1.2"]),
@@ -146,7 +143,7 @@ fn with_strict_local_and_no_endpoint_what_is_published_stays_and_the_dead_go() {
 #[test]
 fn a_node_that_leaves_is_unpublished_while_its_lease_lives() {
     let mut observed = observed("10.77.1.1", "");
-    let leases = ["lb1", "lb2"].map(|node| (node.to_owned(), lease(&served_by(node, ""), &[])));
+    let leases = ["lb1", "lb2"].map(|node| (node.to_owned(), lease(KNOWS, &[])));
     observed.leases = live(leases);
     assert_eq!(published(&observed), ["10.77.1.1", "10.77.1.2"]);
     let text = "kind: Node
@@ -157,8 +154,13 @@ status: {addresses: [{type: InternalIP, address: 10.77.1.1}]}
     observed.nodes.remove("lb1");
     assert_eq!(observed.take_file("leaving.yaml", text), []);
     assert_eq!(published(&observed), ["10.77.1.2"]);
-    let desired = decide(&observed, &on("lb1"));
-    assert_eq!(desired.report.binds, served_by("lb1", ""));
+    let table = decide(&observed, &on("lb1")).table.expect("it serves on");
+    assert!(
+        table
+            .frontends
+            .iter()
+            .any(|one| &*one.name == "shop.web:80")
+    );
 }
 
 #[test]
@@ -172,58 +174,46 @@ fn what_listens_does_not_depend_on_who_is_live() {
 }
 
 #[test]
-fn a_service_is_published_whatever_happens_to_others_of_its_bucket() {
+fn a_service_is_published_whatever_the_settings_of_its_node_and_the_publisher_says_that_they_differ()
+ {
     let mut observed = observed("", "");
-    // A node that serves this Service, and an older state of all others.
-    let mut served = Served::of(&other());
-    served.recent.insert(served_by("lb1", "")["shop.web"]);
-    let old = Lease {
-        served,
-        ..Lease::default()
-    };
-    observed.leases = live([("lb1".to_owned(), old)]);
-    assert_eq!(published(&observed), ["10.77.1.1"]);
+    let mut lease = lease(KNOWS, &[]);
+    lease.settings = "others".to_owned();
+    observed.leases = live([("lb1".to_owned(), lease)]);
+    let publisher = on("lb1").in_role(Role::Publisher);
+    assert_eq!(published_by(&observed, &publisher), ["10.77.1.1"]);
+    let notices = decide(&observed, &publisher).notices;
+    let told: Vec<String> = notices.iter().map(ToString::to_string).collect();
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert!(
+        told[0].starts_with("Warning SettingsDiffer node lb1: "),
+        "{told:?}"
+    );
 }
 
 #[test]
-fn a_node_with_other_settings_is_not_counted_as_serving_and_unpublishes_nothing() {
+fn a_service_that_was_given_nothing_is_published_nowhere() {
+    let mut observed = observed("", "");
+    for service in observed.services.values_mut() {
+        Arc::make_mut(service).allocated = None;
+    }
+    let leases = ["lb1", "lb2"].map(|node| (node.to_owned(), lease(KNOWS, &[])));
+    observed.leases = live(leases);
+    let publisher = on("lb1").in_role(Role::Publisher);
+    assert_eq!(published_by(&observed, &publisher), [""; 0]);
+    let node = decide(&observed, &on("lb1").in_role(Role::Node));
+    let table = node.table.expect("a load balancer");
+    let names: Vec<&str> = table.frontends.iter().map(|one| &*one.name).collect();
+    assert_eq!(names, ["http"], "a node gives nothing to LoadBalancers");
+}
+
+#[test]
+fn a_node_whose_exceptions_have_no_room_for_a_namespace_publishes_nothing_new_of_it() {
     for (before, expected) in [("", &[][..]), ("10.77.1.1", &["10.77.1.1"][..])] {
         let mut observed = observed(before, "");
-        let mut lease = lease(&served_by("lb1", ""), &[]);
-        lease.settings = "others".to_owned();
-        observed.leases = live([("lb1".to_owned(), lease)]);
-        assert_eq!(published(&observed), expected);
-    }
-}
-
-#[test]
-fn the_publisher_expects_of_nodes_what_they_decide_themselves() {
-    for annotation in [
-        "",
-        "ballast.dev/node-selector: kubernetes.io/hostname=lb2",
-        "ballast.dev/internal: 'true'",
-        "ballast.dev/load-balancer-ips: 10.77.1.2",
-        "ballast.dev/tls-secret: not-there",
-    ] {
-        let mut observed = observed("", annotation);
-        let leases = ["lb1", "lb2"].map(|node| {
-            let settings = on(node).in_role(Role::Node);
-            let desired = decide(&observed, &settings);
-            (node.to_owned(), lease(&desired.report.binds, &[]))
-        });
+        let leases = [("lb1".to_owned(), lease(KNOWS, &["shop/*"]))];
         observed.leases = live(leases);
-        let all = published_by(&observed, &on("lb1").in_role(Role::Publisher));
-        let dns = decide(&observed, &on("lb1").in_role(Role::Publisher));
-        let dns = dns
-            .statuses
-            .iter()
-            .find(|status| status.service.name == "dns");
-        assert_eq!(
-            dns.map(|status| status.ingress.len()),
-            Some(2),
-            "{annotation}"
-        );
-        assert!(!all.is_empty(), "{annotation}");
+        assert_eq!(published(&observed), expected);
     }
 }
 
@@ -236,7 +226,7 @@ fn what_nodes_say_is_told_once_by_the_publisher() {
         "node": [{"warning": true, "reason": "TableRefused", "text": "refused"}]}"#;
     let mut observed = observed("", "");
     let leases = ["lb1", "lb2"].map(|node| {
-        let mut lease = lease(&served_by(node, ""), &[]);
+        let mut lease = lease(KNOWS, &[]);
         lease.exceptions = Exceptions::read(text);
         (node.to_owned(), lease)
     });
@@ -272,7 +262,7 @@ fn a_port_that_one_node_keeps_for_itself_costs_a_service_that_node_alone() {
                 .iter()
                 .any(|one| &*one.name == "shop.web:80");
             assert_eq!(has_it, !nodes.contains(&node), "{node}");
-            let mut lease = lease(&desired.report.binds, &[]);
+            let mut lease = lease(KNOWS, &[]);
             if nodes.contains(&node) {
                 lease.ports = OwnPorts::read(ports);
             }
@@ -313,8 +303,7 @@ fn a_port_that_one_node_keeps_for_itself_costs_a_service_that_node_alone() {
     let elsewhere = "ballast.dev/node-selector: kubernetes.io/hostname=lb2";
     let mut observed = self::observed("", elsewhere);
     let leases = ["lb1", "lb2"].map(|node| {
-        let settings = on(node).in_role(Role::Node);
-        let mut lease = lease(&decide(&observed, &settings).report.binds, &[]);
+        let mut lease = lease(KNOWS, &[]);
         lease.ports = OwnPorts::read(if node == "lb1" { "controller=80" } else { "" });
         (node.to_owned(), lease)
     });
@@ -355,23 +344,8 @@ fn published_by(observed: &Observed, settings: &Settings) -> Vec<String> {
         .collect()
 }
 
-/// The binds of a node.
-fn served_by(node: &str, annotation: &str) -> Binds {
-    let desired = decide(&observed("", annotation), &on(node));
-    desired.report.binds.clone()
-}
-
-/// The binds of a node in another state.
-fn other() -> Binds {
-    let mut binds = served_by("lb1", "");
-    binds
-        .values_mut()
-        .for_each(|number| *number = number.wrapping_add(1));
-    binds
-}
-
-/// The Lease of a node with these binds, and with these Services closed.
-fn lease(binds: &Binds, closed: &[&str]) -> Lease {
+/// The Lease of a node that serves the Services as they were at this version, with these Services closed.
+fn lease(knows: u64, closed: &[&str]) -> Lease {
     let exception = Exception {
         closed: true,
         ..Exception::default()
@@ -379,7 +353,10 @@ fn lease(binds: &Binds, closed: &[&str]) -> Lease {
     let services = closed.iter();
     let services = services.map(|name| ((*name).to_owned(), exception.clone()));
     Lease {
-        served: Served::of(binds),
+        served: Versions {
+            all: knows,
+            ..Versions::default()
+        },
         exceptions: Exceptions {
             services: services.collect(),
             ..Exceptions::default()
@@ -435,5 +412,10 @@ spec: {{type: LoadBalancer, ports: [{{port: 53, protocol: UDP}}]}}
     );
     let mut observed = Observed::default();
     assert_eq!(observed.take_file("x.yaml", &text), []);
+    give(&mut observed, &on("lb1"), KNOWS);
     observed
 }
+
+/// The version at which the Services were given their ports, and one before.
+const KNOWS: u64 = 10;
+const BEFORE: u64 = 9;

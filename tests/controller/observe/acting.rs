@@ -286,7 +286,8 @@ impl Node {
     async fn fail(&self, services: usize) {
         let table = self.folder.path().join("table");
         let is_served = async {
-            while !table.join("ack.json").exists() {
+            // Services come into the table as they are given their ports.
+            while frontends(&table) < services || !table.join("ack.json").exists() {
                 sleep(Duration::from_millis(20)).await;
             }
         };
@@ -294,7 +295,7 @@ impl Node {
         self.tasks[1].abort();
         let failed: Vec<Value> = (0..services)
             .map(|number| {
-                let port = 10_000 + number;
+                let port = 20_000 + number;
                 json!({"frontend": format!("shop.web-{number}:{port}"), "bind": format!("*:{port}"), "state": "failed", "why": "in use"})
             })
             .collect();
@@ -341,6 +342,13 @@ fn answer(folder: &std::path::Path, exceptions: &[Value]) {
     }
 }
 
+/// How many frontends the newest table has.
+fn frontends(folder: &std::path::Path) -> usize {
+    let text = fs::read_to_string(folder.join("table.json")).unwrap_or_default();
+    let table: Value = serde_json::from_str(&text).unwrap_or_default();
+    table["frontends"].as_array().map_or(0, Vec::len)
+}
+
 /// As a data plane that is well.
 async fn be_ready(listener: TcpListener) {
     while let Ok((mut stream, _)) = listener.accept().await {
@@ -359,7 +367,7 @@ async fn be_ready(listener: TcpListener) {
 fn service(number: usize) -> Value {
     json!({
         "metadata": {"namespace": "shop", "name": format!("web-{number}"), "uid": format!("u{number}")},
-        "spec": {"type": "LoadBalancer", "ports": [{"port": 10_000 + number}]},
+        "spec": {"type": "LoadBalancer", "ports": [{"port": 20_000 + number}]},
     })
 }
 

@@ -158,7 +158,7 @@ impl Pass {
 
     /// Writes the addresses and the condition. Returns until when they are left to another controller.
     async fn write_status(&self, passed: &mut Passed) -> Result<Option<Duration>, kube::Error> {
-        if let Some(patch) = self.desired.shared_condition(&passed.service) {
+        if let Some(patch) = self.desired.shared_conditions(&passed.service) {
             let patch = Patch::Strategic(patch);
             self.patch(passed, true, &request::patch(), patch).await?;
         }
@@ -312,7 +312,7 @@ impl Pass {
 
 /// The status of our condition; `None`: the Service never was ours.
 fn was_served(service: &Service) -> Option<bool> {
-    let condition = service.publication.condition?;
+    let condition = service.publication.programmed?;
     Some(condition.is_true)
 }
 

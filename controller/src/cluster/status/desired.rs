@@ -8,16 +8,19 @@ use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use crate::decide::{Ingress, LAST_GOOD, Status, TOLD, Verdict, is_foreign};
-use crate::observe::{FINALIZER, PROGRAMMED, Service, hash};
+use crate::allocation::ALLOCATED;
+use crate::decide::{Allotment, Ingress, LAST_GOOD, Status, TOLD, Verdict, is_foreign};
+use crate::observe::{FINALIZER, KnownCondition, PROGRAMMED, Service, hash};
 
 /// The fields of a Service that are ours, as they must be.
 #[derive(Clone, Debug, PartialEq)]
 pub(in crate::cluster) struct DesiredStatus {
     pub(super) verdict: Verdict,
     ingress: Vec<core::LoadBalancerIngress>,
-    /// The message of the condition.
+    /// The message of the condition `ballast.dev/Programmed`.
     message: String,
+    /// The condition `ballast.dev/Allocated`.
+    allotment: Option<Allotment>,
     /// All annotations that are ours.
     annotations: BTreeMap<String, String>,
     /// Annotations that must not be there, whichever manager wrote them: their names are ours.
@@ -29,6 +32,13 @@ pub(in crate::cluster) struct DesiredStatus {
     takes_finalizer: bool,
     /// The field manager whose published addresses are replaced, if the Service is taken over.
     pub(super) taken_from: Option<String>,
+}
+
+/// A condition as it must be.
+struct Condition {
+    is_true: bool,
+    reason: &'static str,
+    message: String,
 }
 
 /// The API server's treatment of `ipMode`.
@@ -64,7 +74,10 @@ impl DesiredStatus {
             }
             _ => {}
         }
-        let is_untouched = written.is_empty() && removed.is_empty();
+        let is_untouched = written.is_empty()
+            && removed.is_empty()
+            && status.allotment.is_none()
+            && service.publication.allocated.is_none();
         if !is_ours && verdict != Verdict::Released && is_untouched {
             return None;
         }
@@ -81,6 +94,10 @@ impl DesiredStatus {
         Some(Self {
             verdict,
             message: message(&status.why, &ingress),
+            allotment: status
+                .allotment
+                .clone()
+                .filter(|_| is_ours || verdict == Verdict::Routed),
             ingress,
             annotations,
             removed,
@@ -94,11 +111,12 @@ impl DesiredStatus {
 
     /// A Service with nothing of ours, whatever it has now.
     pub(in crate::cluster) fn released(service: &Service) -> Self {
-        let was_published = service.publication.condition.is_some();
+        let was_published = service.publication.programmed.is_some();
         Self {
             verdict: Verdict::Released,
             ingress: Vec::new(),
             message: String::new(),
+            allotment: None,
             annotations: BTreeMap::new(),
             removed: BTreeSet::from([TOLD, LAST_GOOD].map(str::to_owned)),
             has_finalizer: false,
@@ -148,11 +166,16 @@ impl DesiredStatus {
             true => service.ingress.is_empty() || !found.owned.ingress,
             false => found.ingress == hash(&self.ingress),
         };
-        let condition = found.condition;
-        let condition = condition.map(|found| (found.is_true, found.text));
-        let desired = self.condition();
-        let desired = desired.map(|(is_true, reason)| (is_true, hash(&[reason, &self.message])));
-        !self.has_status() || (is_published && condition == desired)
+        let is_as = |desired: Option<Condition>, found: Option<KnownCondition>| {
+            let desired =
+                desired.map(|one| (one.is_true, hash(&[one.reason, one.message.as_str()])));
+            desired == found.map(|found| (found.is_true, found.text))
+        };
+        let is_allocated = is_as(self.allocated(), found.allocated);
+        match self.has_addresses() {
+            true => is_published && is_allocated && is_as(self.programmed(), found.programmed),
+            false => !self.has_status(service) || is_allocated,
+        }
     }
 
     /// Whether a finalizer that is there has to go.
@@ -168,9 +191,9 @@ impl DesiredStatus {
         if found.owned.ingress && !service.ingress.is_empty() {
             parts.push(format!("the published {}", service.ingress.join(", ")));
         }
-        if found.condition.is_some() {
-            parts.push(format!("the condition {PROGRAMMED}"));
-        }
+        let conditions = [(PROGRAMMED, found.programmed), (ALLOCATED, found.allocated)];
+        let conditions = conditions.iter().filter(|(_, found)| found.is_some());
+        parts.extend(conditions.map(|(kind, _)| format!("the condition {kind}")));
         if self.loses_finalizer(service) {
             parts.push(format!("the finalizer {FINALIZER}"));
         }
@@ -199,18 +222,30 @@ impl DesiredStatus {
         if !self.ingress.is_empty() {
             status.insert("loadBalancer".to_owned(), json!({"ingress": self.ingress}));
         }
-        if let Some((is_true, reason)) = self.condition() {
-            let before = service.publication.condition;
-            let before = before.filter(|before| before.is_true == is_true);
-            let since = Timestamp::from_second(before.map_or(now, |before| before.since));
-            let condition = json!({
-                "type": PROGRAMMED,
-                "status": if is_true { "True" } else { "False" },
-                "reason": reason,
-                "message": self.message,
-                "lastTransitionTime": since.unwrap_or_default().to_string(),
+        let conditions = [
+            (ALLOCATED, self.allocated(), self.given_since(service)),
+            (
+                PROGRAMMED,
+                self.programmed(),
+                self.programmed_since(service),
+            ),
+        ];
+        let conditions = conditions
+            .into_iter()
+            .filter_map(|(kind, condition, since)| {
+                let condition = condition?;
+                let since = Timestamp::from_second(since.unwrap_or(now));
+                Some(json!({
+                    "type": kind,
+                    "status": if condition.is_true { "True" } else { "False" },
+                    "reason": condition.reason,
+                    "message": condition.message,
+                    "lastTransitionTime": since.unwrap_or_default().to_string(),
+                }))
             });
-            status.insert("conditions".to_owned(), json!([condition]));
+        let conditions: Vec<Value> = conditions.collect();
+        if !conditions.is_empty() {
+            status.insert("conditions".to_owned(), conditions.into());
         }
         let mut object = self.identity(service);
         object["status"] = status.into();
@@ -253,15 +288,21 @@ impl DesiredStatus {
         Some(json!({"metadata": metadata}))
     }
 
-    /// The strategic merge patch that removes our condition, where an apply would leave a part of it.
-    pub(super) fn shared_condition(&self, service: &Service) -> Option<Value> {
+    /// The strategic merge patch that removes our conditions, where an apply would leave a part of them.
+    pub(super) fn shared_conditions(&self, service: &Service) -> Option<Value> {
         let found = &service.publication;
-        let goes = found.condition.is_some() && found.owned.shares_condition;
-        let goes = goes && self.has_status() && self.condition().is_none();
-        goes.then(|| {
-            let conditions = json!([{"$patch": "delete", "type": PROGRAMMED}]);
-            json!({"metadata": {"uid": service.uid}, "status": {"conditions": conditions}})
-        })
+        let conditions = [
+            (PROGRAMMED, found.programmed, self.programmed()),
+            (ALLOCATED, found.allocated, self.allocated()),
+        ];
+        let goes = conditions.into_iter().filter(|(kind, found, desired)| {
+            let is_shared = service.publication.owned.shared_conditions.contains(kind);
+            found.is_some() && is_shared && self.has_status(service) && desired.is_none()
+        });
+        let goes = goes.map(|(kind, ..)| json!({"$patch": "delete", "type": kind}));
+        let goes: Vec<Value> = goes.collect();
+        (!goes.is_empty())
+            .then(|| json!({"metadata": {"uid": service.uid}, "status": {"conditions": goes}}))
     }
 
     /// The addresses and names that are published.
@@ -269,19 +310,66 @@ impl DesiredStatus {
         self.ingress.iter().filter_map(place).collect()
     }
 
-    /// Whether the status of the condition is `True`, and its reason; `None`: there is no condition.
-    fn condition(&self) -> Option<(bool, &'static str)> {
-        match self.verdict {
-            Verdict::Served if self.ingress.is_empty() => Some((false, "Waiting")),
-            Verdict::Served => Some((true, "Served")),
-            Verdict::Pending => Some((false, "Pending")),
+    /// The condition `ballast.dev/Programmed`.
+    fn programmed(&self) -> Option<Condition> {
+        let (is_true, reason) = match self.verdict {
+            Verdict::Served if self.ingress.is_empty() => (false, "Waiting"),
+            Verdict::Served => (true, "Served"),
+            Verdict::Pending => (false, "Pending"),
+            _ => return None,
+        };
+        Some(Condition {
+            is_true,
+            reason,
+            message: self.message.clone(),
+        })
+    }
+
+    /// Since when that condition has its status; `None`: since now.
+    fn programmed_since(&self, service: &Service) -> Option<i64> {
+        let found = service.publication.programmed;
+        let is_true = self.programmed()?.is_true;
+        found
+            .filter(|found| found.is_true == is_true)
+            .map(|found| found.since)
+    }
+
+    /// The condition `ballast.dev/Allocated`.
+    fn allocated(&self) -> Option<Condition> {
+        Some(match self.allotment.as_ref()? {
+            Allotment::Given(allocation) => Condition {
+                is_true: true,
+                reason: "Allocated",
+                message: allocation.to_string(),
+            },
+            Allotment::Failed(why) => Condition {
+                is_true: false,
+                reason: "AllocationFailed",
+                message: why.chars().take(LONGEST).collect(),
+            },
+        })
+    }
+
+    /// Since when the Service has these addresses, or has none; `None`: since now.
+    fn given_since(&self, service: &Service) -> Option<i64> {
+        let found = service.publication.allocated;
+        match (self.allotment.as_ref()?, &service.allocated) {
+            (Allotment::Given(given), Some(before)) => {
+                (before.allocation.at == given.at).then_some(before.since)
+            }
+            (Allotment::Failed(_), None) => found.filter(|one| !one.is_true).map(|one| one.since),
             _ => None,
         }
     }
 
-    /// Whether the status of the Service is ours, or was.
-    fn has_status(&self) -> bool {
+    /// Whether the published addresses of the Service are ours, or were.
+    fn has_addresses(&self) -> bool {
         !matches!(self.verdict, Verdict::Routed | Verdict::LeftAlone)
+    }
+
+    /// Whether a part of the status of the Service is ours, or was.
+    fn has_status(&self, service: &Service) -> bool {
+        self.has_addresses() || self.allotment.is_some() || service.publication.allocated.is_some()
     }
 }
 

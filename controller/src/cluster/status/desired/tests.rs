@@ -381,7 +381,7 @@ fn a_condition_that_another_manager_wrote_to_goes_whole() {
     let served = status(Verdict::Served, &["10.0.0.1"]);
     let mut live = applied(&plain(), &desired(&served, &plain(), IpMode::Kept));
     let released =
-        |live: &Value| DesiredStatus::released(&service(live)).shared_condition(&service(live));
+        |live: &Value| DesiredStatus::released(&service(live)).shared_conditions(&service(live));
     assert_eq!(released(&live), None, "an apply removes it");
     let element = format!("k:{{\"type\":\"{PROGRAMMED}\"}}");
     let theirs = json!({"f:status": {"f:conditions": {element: {".": {}}}}});
@@ -393,5 +393,5 @@ fn a_condition_that_another_manager_wrote_to_goes_whole() {
         json!([{"$patch": "delete", "type": PROGRAMMED}])
     );
     let served = desired(&served, &live, IpMode::Kept);
-    assert_eq!(served.shared_condition(&service(&live)), None, "it stays");
+    assert_eq!(served.shared_conditions(&service(&live)), None, "it stays");
 }

@@ -1,0 +1,184 @@
+//! What a Service was given: addresses and ports, as the condition `ballast.dev/Allocated` in its status says it.
+//!
+//! The publisher that leads gives (`decide::allocate`), `cluster::status` writes the condition, `observe` reads it, and nodes serve
+//! by it. No role of a tenant may write the status of a Service.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::net::IpAddr;
+
+/// The type of the condition.
+pub(crate) const ALLOCATED: &str = "ballast.dev/Allocated";
+
+/// What a Service was given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Allocation {
+    pub at: At,
+    /// The pool that the addresses are from.
+    pub pool: Option<String>,
+    /// The ports that listen for the Service alone.
+    pub ports: BTreeSet<NodePort>,
+    /// The shared HTTP and HTTPS ports that lead to the Service, by number.
+    pub routes: BTreeSet<u16>,
+}
+
+/// The addresses at which the ports of a Service listen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum At {
+    /// All addresses of the nodes.
+    Node,
+    /// The internal addresses of the nodes.
+    NodeInternal,
+    /// These.
+    Addresses(Vec<IpAddr>),
+}
+
+/// A port at which a node listens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NodePort {
+    pub number: u16,
+    pub udp: bool,
+}
+
+/// An [`Allocation`] in force.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Allocated {
+    pub allocation: Allocation,
+    /// When its addresses were given, in seconds of Unix time.
+    pub since: i64,
+}
+
+impl Allocation {
+    /// What the message of the condition says. Words that are not known are skipped. `None`: the message does not say where the
+    /// Service listens.
+    pub(crate) fn read(message: &str) -> Option<Self> {
+        let mut at = None;
+        let mut pool = None;
+        let mut ports = BTreeSet::new();
+        let mut routes = BTreeSet::new();
+        for word in message.split_ascii_whitespace() {
+            match word.split_once('=') {
+                Some(("addresses", text)) => at = At::read(text),
+                Some(("pool", text)) => pool = Some(text.to_owned()),
+                Some(("ports", text)) => ports.extend(text.split(',').filter_map(NodePort::read)),
+                Some(("routes", text)) => {
+                    let numbers = text.split(',').filter_map(NodePort::read);
+                    routes.extend(numbers.map(|port| port.number));
+                }
+                _ => {}
+            }
+        }
+        Some(Self {
+            at: at?,
+            pool,
+            ports,
+            routes,
+        })
+    }
+}
+
+impl fmt::Display for Allocation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "addresses={}", self.at)?;
+        if let Some(pool) = &self.pool {
+            write!(f, " pool={pool}")?;
+        }
+        let list = |ports: &mut dyn Iterator<Item = NodePort>| {
+            let words: Vec<String> = ports.map(|port| port.to_string()).collect();
+            words.join(",")
+        };
+        if !self.ports.is_empty() {
+            write!(f, " ports={}", list(&mut self.ports.iter().copied()))?;
+        }
+        if !self.routes.is_empty() {
+            let routes = self.routes.iter();
+            write!(
+                f,
+                " routes={}",
+                list(&mut routes.map(|port| NodePort::tcp(*port)))
+            )?;
+        }
+        Ok(())
+    }
+}
+
+impl At {
+    fn read(text: &str) -> Option<Self> {
+        Some(match text {
+            "node" => Self::Node,
+            "node-internal" => Self::NodeInternal,
+            list => {
+                let addresses = list.split(',').map(str::parse);
+                Self::Addresses(addresses.collect::<Result<_, _>>().ok()?)
+            }
+        })
+    }
+}
+
+impl fmt::Display for At {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Node => f.write_str("node"),
+            Self::NodeInternal => f.write_str("node-internal"),
+            Self::Addresses(addresses) => {
+                let words: Vec<String> = addresses.iter().map(ToString::to_string).collect();
+                f.write_str(&words.join(","))
+            }
+        }
+    }
+}
+
+impl NodePort {
+    pub const fn tcp(number: u16) -> Self {
+        Self { number, udp: false }
+    }
+
+    fn read(text: &str) -> Option<Self> {
+        let (number, transport) = text.split_once('/')?;
+        let udp = match transport {
+            "TCP" => false,
+            "UDP" => true,
+            _ => return None,
+        };
+        Some(Self {
+            number: number.parse().ok()?,
+            udp,
+        })
+    }
+}
+
+impl fmt::Display for NodePort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let transport = if self.udp { "UDP" } else { "TCP" };
+        write!(f, "{}/{transport}", self.number)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read_again() {
+        for text in [
+            "addresses=node ports=80/TCP,443/TCP",
+            "addresses=node-internal ports=53/TCP,53/UDP",
+            "addresses=192.0.2.10,2001:db8::10 pool=edge ports=80/TCP",
+            "addresses=node ports=3306/TCP routes=80/TCP,443/TCP",
+            "addresses=node",
+        ] {
+            let read = Allocation::read(text).map(|read| read.to_string());
+            assert_eq!(read.as_deref(), Some(text));
+        }
+    }
+
+    #[test]
+    fn words_of_later_builds_are_skipped_and_a_message_without_addresses_is_none() {
+        let read = Allocation::read("addresses=node zone=a ports=80/TCP,81/SCTP,x new");
+        let text = read.map(|read| read.to_string());
+        assert_eq!(text.as_deref(), Some("addresses=node ports=80/TCP"));
+        for wrong in ["", "ports=80/TCP", "addresses=", "addresses=192.0.2.10,x"] {
+            assert_eq!(Allocation::read(wrong), None, "{wrong}");
+        }
+    }
+}
