@@ -24,6 +24,7 @@
 //! `UPDATE=1 cargo test --test controller decide::` writes the section `desired` of every case that differs; read the difference before you
 //! commit it.
 
+mod allocation;
 mod cases;
 mod flags;
 mod folder;

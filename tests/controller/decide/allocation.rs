@@ -1,0 +1,325 @@
+//! What Services are given: nobody loses anything by what others do, whatever happens in which order.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use ballast_controller::allocation::{Allocation, At, NodePort};
+use ballast_controller::decide::{Allotment, Desired, Reason, Verdict, decide};
+use ballast_controller::observe::{Key, Observed};
+use ballast_controller::settings::{Role, Settings};
+use ballast_core::table::RoutingTable;
+use proptest::prelude::*;
+
+use super::{give, settings};
+
+/// A cluster with two load balancer nodes, and the Services in it.
+#[derive(Clone, Default)]
+struct Cluster {
+    services: BTreeMap<String, Wish>,
+    observed: Observed,
+    created: u32,
+}
+
+/// What a Service asks for.
+#[derive(Clone, Debug, PartialEq)]
+struct Wish {
+    ports: BTreeSet<u16>,
+    annotation: &'static str,
+    balanced: bool,
+    /// Its age: those of lower numbers are older.
+    created: u32,
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    /// A Service is made, or edited if it exists.
+    Apply(u8, BTreeSet<u16>, usize),
+    Delete(u8),
+    /// Another publisher leads: it knows what the statuses say.
+    Restart,
+}
+
+impl Cluster {
+    /// Lets the publisher see the Services, and gives them what it decides.
+    fn settle(&mut self) -> Desired {
+        let mut observed = Observed::default();
+        let mut text = NODES.to_owned();
+        for (name, wish) in &self.services {
+            text.push_str(&wish.manifest(name));
+        }
+        assert_eq!(observed.take_file("x.yaml", &text), []);
+        for (key, service) in &mut observed.services {
+            let before = self.observed.services.get(key);
+            let before = before.filter(|before| before.uid == service.uid);
+            let allocated = before.and_then(|before| before.allocated.clone());
+            Arc::make_mut(service).allocated = allocated;
+        }
+        let desired = decide(&observed, &publisher());
+        for status in &desired.statuses {
+            if let Some(service) = observed.services.get_mut(&status.service)
+                && !matches!(status.allotment, Some(Allotment::Given(_)))
+            {
+                Arc::make_mut(service).allocated = None;
+            }
+        }
+        give(&mut observed, &publisher(), 1);
+        self.observed = observed;
+        desired
+    }
+
+    fn given(&self) -> BTreeMap<Key, Allocation> {
+        let services = self.observed.services.iter();
+        let given = services.filter_map(|(key, service)| {
+            Some((key.clone(), service.allocated.clone()?.allocation))
+        });
+        given.collect()
+    }
+
+    fn table(&self, node: &str) -> RoutingTable {
+        let desired = decide(&self.observed, &on(node).in_role(Role::Node));
+        RoutingTable::clone(&desired.table.expect("a load balancer"))
+    }
+}
+
+impl Wish {
+    fn manifest(&self, name: &str) -> String {
+        let namespace = namespace(name);
+        let kind = if self.balanced {
+            "LoadBalancer"
+        } else {
+            "ClusterIP"
+        };
+        let ports = self
+            .ports
+            .iter()
+            .map(|port| format!("{{name: p{port}, port: {port}}}"));
+        let ports = ports.collect::<Vec<_>>().join(", ");
+        // Between routes the oldest Service wins: here each has its own.
+        let annotation = self.annotation.replace("/docs", &format!("/{name}"));
+        let created = self.created;
+        format!(
+            "---\nkind: Service\nmetadata: {{name: {name}, namespace: {namespace}, uid: u{created}, annotations: {{{annotation}}}, creationTimestamp: '2026-01-01T00:{:02}:{:02}Z'}}\nspec: {{type: {kind}, ports: [{ports}]}}\n",
+            created / 60,
+            created % 60
+        )
+    }
+}
+
+fn namespace(name: &str) -> &'static str {
+    if name < "s4" { "shop" } else { "bank" }
+}
+
+fn publisher() -> Settings {
+    on("lb1").in_role(Role::Publisher)
+}
+
+fn on(node: &str) -> Settings {
+    settings(&[format!("--node-name={node}")]).expect("settings")
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let ports = prop::collection::btree_set(prop::sample::select(&[80_u16, 81, 82, 443][..]), 1..3);
+    let annotation = 0..ANNOTATIONS.len();
+    prop_oneof![
+        6 => (0_u8..8, ports, annotation).prop_map(|(name, ports, annotation)| Step::Apply(name, ports, annotation)),
+        2 => (0_u8..8).prop_map(Step::Delete),
+        1 => Just(Step::Restart),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn what_was_given_stays_whatever_others_do(steps in prop::collection::vec(step(), 1..25)) {
+        let mut cluster = Cluster::default();
+        for step in steps {
+            let before = cluster.given();
+            let mut touched = None;
+            match &step {
+                Step::Apply(name, ports, annotation) => {
+                    let name = format!("s{name}");
+                    cluster.created += 1;
+                    let created = cluster.services.get(&name).map(|wish| wish.created);
+                    let wish = Wish {
+                        ports: ports.clone(),
+                        annotation: ANNOTATIONS[*annotation],
+                        balanced: !ANNOTATIONS[*annotation].contains("path"),
+                        created: created.unwrap_or(cluster.created),
+                    };
+                    touched = Some(Key::new(namespace(&name), &name));
+                    cluster.services.insert(name, wish);
+                }
+                Step::Delete(name) => {
+                    let name = format!("s{name}");
+                    touched = Some(Key::new(namespace(&name), &name));
+                    cluster.services.remove(&name);
+                }
+                Step::Restart => {}
+            }
+            let desired = cluster.settle();
+            let after = cluster.given();
+            for (key, given) in &before {
+                if touched.as_ref() == Some(key) {
+                    continue;
+                }
+                // It keeps what it has, and may get what it waited for.
+                let now = after.get(key);
+                let now = now.unwrap_or_else(|| panic!("{key} lost {given} by {step:?}"));
+                prop_assert_eq!(&now.at, &given.at);
+                prop_assert!(now.ports.is_superset(&given.ports), "{} {} {:?}", key, now, step);
+                prop_assert!(now.routes.is_superset(&given.routes), "{} {} {:?}", key, now, step);
+            }
+            no_port_twice(&cluster, &after)?;
+            reasons(&desired)?;
+            // Whoever leads next gives the same, by the statuses alone.
+            cluster.settle();
+            prop_assert_eq!(cluster.given(), after);
+        }
+    }
+}
+
+/// No node has two Services at one port, and each node serves all that was given on it.
+fn no_port_twice(
+    cluster: &Cluster,
+    given: &BTreeMap<Key, Allocation>,
+) -> Result<(), TestCaseError> {
+    for node in ["lb1", "lb2"] {
+        let table = cluster.table(node);
+        let mut seen = BTreeSet::new();
+        for frontend in table.frontends.iter() {
+            for bind in frontend.bind.iter() {
+                prop_assert!(seen.insert(bind.to_string()), "{} twice on {}", bind, node);
+            }
+        }
+        for (key, allocation) in given.iter().filter(|(_, one)| one.at == At::Node) {
+            let wish = &cluster.services[&key.name];
+            if wish.annotation.contains("node-selector") && node == "lb1" {
+                continue;
+            }
+            for NodePort { number, .. } in &allocation.ports {
+                let name = format!("{key}:{number}").replace('/', ".");
+                let mut frontends = table.frontends.iter();
+                prop_assert!(
+                    frontends.any(|one| *one.name == *name),
+                    "{} on {}",
+                    name,
+                    node
+                );
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Whatever waits says why.
+fn reasons(desired: &Desired) -> Result<(), TestCaseError> {
+    for status in &desired.statuses {
+        if status.verdict == Verdict::Pending {
+            prop_assert!(!status.why.is_empty());
+            prop_assert!(
+                matches!(status.allotment, Some(Allotment::Failed(_))),
+                "{:?}",
+                status
+            );
+            let mut notices = desired.notices.iter();
+            prop_assert!(notices.any(|notice| notice.reason == Reason::AllocationFailed));
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn an_older_service_that_adds_a_port_of_a_younger_one_keeps_what_it_has_and_gets_the_reason() {
+    let mut cluster = Cluster::default();
+    let wish = |ports: &[u16], created| Wish {
+        ports: ports.iter().copied().collect(),
+        annotation: "",
+        balanced: true,
+        created,
+    };
+    cluster.services.insert("s0".to_owned(), wish(&[80], 0));
+    cluster.services.insert("s5".to_owned(), wish(&[8443], 1));
+    cluster.settle();
+    cluster
+        .services
+        .insert("s0".to_owned(), wish(&[80, 8443], 0));
+    let desired = cluster.settle();
+    let notices: Vec<String> = desired.notices.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        notices,
+        [
+            "Warning AllocationFailed service shop/s0: Failed to allocate port 8443/TCP for \"shop/s0\": it is taken by bank/s5; the Service keeps its other ports"
+        ]
+    );
+    let table = cluster.table("lb1");
+    let names: Vec<&str> = table.frontends.iter().map(|one| &*one.name).collect();
+    assert_eq!(names, ["bank.s5:8443", "shop.s0:80"]);
+    // The port comes as soon as it is free.
+    cluster.services.remove("s5");
+    cluster.settle();
+    let given = &cluster.given()[&Key::new("shop", "s0")];
+    assert_eq!(given.to_string(), "addresses=node ports=80/TCP,8443/TCP");
+}
+
+#[test]
+fn routes_that_have_a_shared_port_keep_it_from_a_service_that_is_older_and_asks_later() {
+    let mut cluster = Cluster::default();
+    let balanced = |ports: &[u16]| Wish {
+        ports: ports.iter().copied().collect(),
+        annotation: "",
+        balanced: true,
+        created: 0,
+    };
+    let routed = Wish {
+        ports: BTreeSet::from([8080]),
+        annotation: "ballast.dev/path: /docs",
+        balanced: false,
+        created: 1,
+    };
+    cluster.services.insert("s0".to_owned(), balanced(&[81]));
+    cluster.services.insert("s5".to_owned(), routed.clone());
+    cluster.settle();
+    let docs = Key::new("bank", "s5");
+    assert_eq!(
+        cluster.given()[&docs].to_string(),
+        "addresses=node routes=80/TCP"
+    );
+    cluster
+        .services
+        .insert("s0".to_owned(), balanced(&[80, 81]));
+    cluster.settle();
+    assert_eq!(
+        cluster.given()[&docs].to_string(),
+        "addresses=node routes=80/TCP"
+    );
+    let web = &cluster.given()[&Key::new("shop", "s0")];
+    assert_eq!(web.to_string(), "addresses=node ports=81/TCP");
+    // And the other way round.
+    cluster.services.remove("s5");
+    cluster.settle();
+    cluster.services.insert("s5".to_owned(), routed);
+    let desired = cluster.settle();
+    assert_eq!(cluster.given().get(&docs), None);
+    let status = desired.statuses.iter().find(|one| one.service == docs);
+    let why = status.map(|status| status.why.as_str());
+    assert_eq!(why, Some("port 80/TCP is taken by shop/s0"));
+}
+
+const ANNOTATIONS: &[&str] = &[
+    "",
+    "",
+    "ballast.dev/internal: 'true'",
+    "ballast.dev/node-selector: only=lb2",
+    "ballast.dev/load-balancer-ips: 10.77.1.2",
+    "ballast.dev/path: /docs",
+];
+
+const NODES: &str = "kind: Node
+metadata: {name: lb1, labels: {role: loadbalancer}}
+status: {addresses: [{type: InternalIP, address: 10.77.1.1}, {type: ExternalIP, address: 192.0.2.1}]}
+---
+kind: Node
+metadata: {name: lb2, labels: {role: loadbalancer, only: lb2}}
+status: {addresses: [{type: InternalIP, address: 10.77.1.2}, {type: ExternalIP, address: 192.0.2.2}]}
+";
