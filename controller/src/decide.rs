@@ -54,6 +54,7 @@ mod table;
 mod validate;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use ballast_core::table::RoutingTable;
@@ -104,6 +105,8 @@ pub struct Desired {
 /// What a node decides and the publisher cannot know: the node reports it in its Lease.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Report {
+    /// A hash of where this node listens for which Services: a change of it is news for the publisher.
+    pub listens: u64,
     /// Services that were given ports on this node, none of which is open.
     pub closed: BTreeSet<Key>,
     /// Services that are not served yet.
@@ -285,11 +288,26 @@ fn report(context: &Context<'_>, plans: &[ServicePlan<'_>]) -> Report {
     let key = |plan: &ServicePlan<'_>| plan.service.key.clone();
     let (pending, others): (Vec<_>, Vec<_>) = plans.iter().partition(is_held);
     Report {
+        listens: listens(plans),
         closed: others.into_iter().filter(is_closed).map(key).collect(),
         pending: pending.into_iter().map(key).collect(),
         idle: plans.iter().filter(is_idle).map(key).collect(),
         notices: BTreeSet::new(),
     }
+}
+
+/// A hash of where this node listens for which Services. It is good within this process.
+fn listens(plans: &[ServicePlan<'_>]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    for plan in plans {
+        for port in &plan.ports {
+            for bind in port.frontend.bind.iter() {
+                let name: &str = &port.frontend.name;
+                (&plan.service.uid, name, bind.to_string()).hash(&mut hasher);
+            }
+        }
+    }
+    hasher.finish()
 }
 
 /// Whether a LoadBalancer is served on this node, once it has ports.

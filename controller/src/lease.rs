@@ -46,9 +46,12 @@ impl Versions {
         *place = version.max(*place);
     }
 
-    /// Notes the version of a list. After the cluster was restored from a backup it is lower than those before.
-    pub(crate) fn listed(&mut self, namespace: Option<&str>, version: u64) {
-        *self.place(namespace) = version;
+    /// Notes the version of a list. Returns whether it is older than what was known: after the cluster was restored from a
+    /// backup, and where the newest Service was deleted before the list.
+    pub(crate) fn listed(&mut self, namespace: Option<&str>, version: u64) -> bool {
+        let place = self.place(namespace);
+        let before = std::mem::replace(place, version);
+        version < before
     }
 
     fn place(&mut self, namespace: Option<&str>) -> &mut u64 {
@@ -58,17 +61,19 @@ impl Versions {
         }
     }
 
-    /// The same without versions that are newer than those that are known here: they are of the time before a backup was
-    /// restored, or this process will know them in a moment.
-    pub(crate) fn known_to(&self, here: &Self) -> Self {
-        let known = |version: u64, newest: u64| if version <= newest { version } else { 0 };
-        let namespaces = self.namespaces.keys().chain(here.namespaces.keys());
-        Self {
-            all: known(self.all, here.all),
-            namespaces: namespaces
-                .map(|name| (name.clone(), known(self.of(name), here.of(name))))
-                .collect(),
+    /// Whether none of these versions is newer than those that are known here.
+    pub(crate) fn are_known_to(&self, here: &Self) -> bool {
+        match here.namespaces.is_empty() {
+            true => self.all.max(self.newest_of_namespaces()) <= here.all,
+            false => here
+                .namespaces
+                .iter()
+                .all(|(name, newest)| self.of(name) <= *newest),
         }
+    }
+
+    fn newest_of_namespaces(&self) -> u64 {
+        self.namespaces.values().copied().max().unwrap_or_default()
     }
 
     /// What an annotation says: `rv=N`, and where namespaces are watched each `rv.NAMESPACE=N`. Other words are skipped.
@@ -405,15 +410,20 @@ mod tests {
     }
 
     #[test]
-    fn versions_of_the_time_before_a_backup_was_restored_say_nothing() {
+    fn versions_of_the_time_before_a_backup_was_restored_are_not_known() {
         let here = Versions::read("rv=3000");
-        for (there, counts) in [("rv=2999", 2999), ("rv=3000", 3000), ("rv=5000", 0)] {
-            let known = Versions::read(there).known_to(&here);
-            assert_eq!(known.of("shop"), counts, "{there}");
+        for (there, is_known) in [("rv=2999", true), ("rv=3000", true), ("rv=5000", false)] {
+            assert_eq!(
+                Versions::read(there).are_known_to(&here),
+                is_known,
+                "{there}"
+            );
         }
         let each = Versions::read("rv=1 rv.shop=10");
-        assert_eq!(Versions::read("rv=9").known_to(&each).of("shop"), 9);
-        assert_eq!(Versions::read("rv=11").known_to(&each).of("shop"), 0);
+        assert!(Versions::read("rv=9").are_known_to(&each));
+        assert!(!Versions::read("rv=11").are_known_to(&each));
+        let mut newest = here;
+        assert!(!newest.listed(None, 4000) && newest.listed(None, 3000));
     }
 
     #[test]

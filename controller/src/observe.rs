@@ -5,7 +5,7 @@
 //! # The walk
 //!
 //! [`cluster::watch`] follows an API server: `reflector` lists and watches one kind of object, `object` and `convert` make plain
-//! data of each object while it is parsed, `store` keeps the data (`slices` without the endpoints of Services that are not served), `leases` tells which load balancer nodes are live.
+//! data of each object while it is parsed, `store` keeps the data (`slices` without the endpoints of Services that are not served), `leases` tells which load balancer nodes are live, `proofs` what they serve.
 //! [`folder::watch`] follows a folder of manifests instead ([`read_folder`] reads one once). Both pass their state to `debounce`. It
 //! looks up the Secrets, ReferenceGrants and DNS names that the last decision wants (`secrets`, `grants`, `names` with `dns`, all run
 //! by `lookups`; `turns` says when a name may be looked up, `refusals` when a lookup counts as refused), adds the addresses of an
@@ -23,6 +23,7 @@ mod lookups;
 mod names;
 mod object;
 mod own_addresses;
+mod proofs;
 mod publication;
 mod reflector;
 mod refusals;
@@ -184,6 +185,16 @@ pub struct Rival {
 }
 
 impl Service {
+    /// Whether nodes serve it as they serve another state of it.
+    pub(crate) fn is_served_as(&self, other: &Self) -> bool {
+        let as_nodes_see_it = |service: &Self| {
+            let mut service = service.clone();
+            service.forget_publication();
+            service
+        };
+        as_nodes_see_it(self) == as_nodes_see_it(other)
+    }
+
     /// Removes the fields that only the publisher reads and writes, so that its writes cause no decision on nodes.
     pub(crate) fn forget_publication(&mut self) {
         if !decide::is_foreign(self) {

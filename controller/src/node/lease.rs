@@ -51,6 +51,8 @@ pub(crate) struct LeaseRenewer {
 struct ContentState {
     /// The newest versions of Services that the data plane serves.
     served: Versions,
+    /// A hash of where it listens.
+    listens: u64,
     exceptions: Exceptions,
     sources: Option<Sources>,
     settings: String,
@@ -171,6 +173,7 @@ impl LeaseRenewer {
         state.update(&ack, &decision.desired, &written, &self.node);
         drop(written);
         LeaseContent {
+            listens: state.listens,
             served: state.served.to_string(),
             exceptions: state.exceptions.clone().write(),
             settings: state.settings.clone(),
@@ -319,6 +322,7 @@ impl ContentState {
         let known = newest_first.find(|table| Some(table.generation) == label);
         self.served = known.map_or_else(Versions::default, |table| table.versions.clone());
         let served = known.map(|table| &table.report);
+        self.listens = served.map_or(0, |report| report.listens);
         let is_same = self.sources.as_ref().is_some_and(|sources| {
             Arc::ptr_eq(&sources.ack, ack)
                 && Arc::ptr_eq(&sources.desired, desired)

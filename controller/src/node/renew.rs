@@ -16,6 +16,8 @@ pub(super) enum Readiness {
 /// The annotations of the node's Lease.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct LeaseContent {
+    /// A hash of where the data plane listens for which Services. It is not written.
+    pub(super) listens: u64,
     /// The newest versions of Services that the data plane serves, as [`Versions`](crate::lease::Versions) writes them.
     pub(super) served: String,
     /// The binds and Secrets that do not work on this node, as [`Exceptions`](crate::lease::Exceptions) writes them.
@@ -24,6 +26,18 @@ pub(super) struct LeaseContent {
     pub(super) settings: String,
     /// The ports that this node keeps for itself, as [`OwnPorts`](crate::lease::OwnPorts) writes them.
     pub(super) ports: String,
+}
+
+impl LeaseContent {
+    /// Whether the publisher decides the same by both. By newer versions of Services alone it does.
+    fn says_the_same(&self, other: &Self) -> bool {
+        let without_versions = |content: &Self| Self {
+            served: String::new(),
+            ..content.clone()
+        };
+        let knows = |content: &Self| !content.served.is_empty();
+        knows(self) == knows(other) && without_versions(self) == without_versions(other)
+    }
 }
 
 /// The next step for the Lease.
@@ -93,7 +107,7 @@ impl RenewalSchedule {
         let Some((at, written)) = &self.renewed else {
             return Action::Renew;
         };
-        let wait = match written == content {
+        let wait = match written.says_the_same(content) {
             true => self.interval,
             // Every write is an event of each publisher's watch.
             false => BETWEEN_CHANGES,
@@ -144,11 +158,26 @@ mod tests {
         Duration::from_millis(millis)
     }
 
-    fn content(served: &str) -> LeaseContent {
+    fn content(exceptions: &str) -> LeaseContent {
         LeaseContent {
-            served: served.to_owned(),
+            exceptions: exceptions.to_owned(),
             ..LeaseContent::default()
         }
+    }
+
+    #[test]
+    fn newer_versions_alone_wait_for_the_next_renewal() {
+        let mut schedule = renewed_at_zero();
+        schedule.checked(at(2_900), Readiness::Ready);
+        let with = |served: &str, listens| LeaseContent {
+            served: served.to_owned(),
+            listens,
+            ..content("a")
+        };
+        schedule.renewed(at(0), with("rv=1", 7));
+        assert_eq!(schedule.action(at(2_900), &with("rv=2", 7)), Action::Wait);
+        assert_eq!(schedule.action(at(2_900), &with("rv=2", 8)), Action::Renew);
+        assert_eq!(schedule.action(at(2_900), &with("", 7)), Action::Renew);
     }
 
     /// A schedule that renewed at zero.

@@ -15,6 +15,7 @@ use super::debounce::Debouncer;
 use super::leases::{LeaseObject, Leases};
 use super::lookups::Task;
 use super::object::{Parsed, WatchedKind};
+use super::proofs::Proofs;
 use super::reflector::{self, Event, paced};
 use super::slices::SliceStore;
 use super::store::Store;
@@ -211,6 +212,8 @@ struct View {
     nodes: Store<Node>,
     lease_objects: Store<LeaseObject>,
     leases: Leases,
+    /// What the Leases prove.
+    proofs: Proofs,
     /// The live Leases at the last update.
     live: BTreeMap<String, Arc<Lease>>,
     /// The messages of the Leases that were not live then.
@@ -238,6 +241,7 @@ impl View {
             nodes: Store::new([None]),
             lease_objects: Store::new(lease_objects),
             leases: Leases::default(),
+            proofs: Proofs::default(),
             live: BTreeMap::new(),
             others_say: BTreeMap::new(),
             wants_all_nodes: own_node(&settings).is_none(),
@@ -284,7 +288,11 @@ impl View {
         };
         let versions = &mut self.versions;
         match event {
-            Event::Listed(namespace, _, version) => versions.listed(namespace.as_deref(), *version),
+            Event::Listed(namespace, _, version) => {
+                if versions.listed(namespace.as_deref(), *version) {
+                    self.proofs.begin_anew();
+                }
+            }
             Event::Changed(object) if object.version > 0 => {
                 versions.advance(of(&*object.key.namespace), object.version);
             }
@@ -399,12 +407,8 @@ impl View {
     fn update_live_leases(&mut self) -> bool {
         let now = Instant::now();
         let mut live = self.leases.live(now);
-        for lease in live.values_mut() {
-            let served = lease.served.known_to(&self.versions);
-            if served != lease.served {
-                Arc::make_mut(lease).served = served;
-            }
-        }
+        self.proofs
+            .apply(&mut live, &self.versions, self.services.objects());
         let others_say = self.leases.others_say(now);
         let differs = live != self.live || others_say != self.others_say;
         self.live = live;

@@ -39,7 +39,8 @@ impl WatchedKind for Service {
         convert::service(object).map(Some)
     }
     fn follow(&mut self, before: &Self) {
-        if self.uid == before.uid && self.allocated == before.allocated {
+        // A node that has to listen elsewhere for it, or has to begin to, must know this state.
+        if self.is_served_as(before) {
             self.publication.allocated_at = before.publication.allocated_at;
         }
     }

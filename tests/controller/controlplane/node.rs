@@ -109,11 +109,6 @@ status: {{addresses: [{{type: InternalIP, address: {}}}]}}
         metrics(&self.host)
     }
 
-    /// What the controller has logged.
-    pub(crate) fn log(&self) -> String {
-        fs::read_to_string(self.folder.join("controller.log")).unwrap_or_default()
-    }
-
     /// Who has this token is the controller of this node, from its next start on.
     pub(crate) fn take_token(&self, token: &str) {
         let config = self.corner.plane.kubeconfig(token);
