@@ -21,10 +21,11 @@
 //!
 //! On a node: `observe::reflector` receives the event, `observe::convert` makes plain data of it, `observe::debounce` waits until
 //! no more events come (50 ms, at most 200 ms), `reconcile` calls [`decide::decide()`]. `decide::load_balancer` reads the
-//! annotations and finds the endpoints, `decide::claims` gives every port to its oldest owner, `decide::table` assembles the
-//! table. `node::table` writes it, the data plane answers in a file that `node::acks` follows, and `node::lease` says in the
-//! node's Lease what is served. At the publisher: `observe::leases` knows which nodes live, [`decide::decide()`] compares what
-//! they serve with what they should, and `cluster::status` writes the addresses of those where that is the same.
+//! annotations and finds the endpoints, `decide::allocate` keeps the ports that the Service was given, `decide::table` assembles
+//! the table. `node::table` writes it, the data plane answers in a file that `node::acks` follows, and `node::lease` says in the
+//! node's Lease up to which version Services are served. At the publisher: `decide::allocate` gives ports to Services that have
+//! none, `cluster::status` writes what was given; `observe::leases` knows which nodes live, `observe::proofs` what they serve,
+//! [`decide::decide()`] which addresses may be published, and `cluster::status` writes those too.
 //!
 //! In this crate a *Service* is Kubernetes'; the table's own is always written `table::Service`.
 #![forbid(unsafe_code)]

@@ -27,6 +27,7 @@ pub(crate) struct Metrics {
     pub(crate) tables_refused: IntCounter,
     pub(crate) table_refused: IntGauge,
     pub(crate) leader: IntGauge,
+    pub(crate) silent_nodes: IntGauge,
     pub(crate) dataplane: IntGauge,
     pub(crate) statuses: IntCounter,
     pub(crate) events: IntCounter,
@@ -72,6 +73,10 @@ impl Default for Metrics {
                 "table_refused",
                 "Whether the data plane refuses the newest table, and serves the one before.",
             ),
+            silent_nodes: new.metric(IntGauge::with_opts(Opts::new(
+                "ballast_publisher_silent_nodes",
+                "Load balancer nodes whose Leases have lapsed.",
+            ))),
             leader: new.gauge("leader", "Whether this process writes statuses and events."),
             dataplane: new.gauge(
                 "dataplane_ready",
@@ -193,7 +198,11 @@ mod tests {
         let text = metrics.render();
         for line in text.lines().filter(|line| !line.starts_with('#')) {
             let (name, value) = line.rsplit_once(' ').unwrap();
-            assert!(name.starts_with("ballast_controller_"), "{line}");
+            let is_of_publisher = name == "ballast_publisher_silent_nodes";
+            assert!(
+                name.starts_with("ballast_controller_") || is_of_publisher,
+                "{line}"
+            );
             value.parse::<f64>().unwrap();
         }
         assert!(text.contains("ballast_controller_leader 1\n"));

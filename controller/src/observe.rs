@@ -62,6 +62,8 @@ pub struct Observed {
     pub grants: BTreeMap<String, Vec<Grant>>,
     /// The live Leases of load balancer nodes, by node. `None`: Leases are not observed, and every node counts as live.
     pub leases: Option<BTreeMap<String, Arc<Lease>>>,
+    /// The Leases of load balancer nodes that have lapsed, by node.
+    pub silent: BTreeMap<String, Arc<Lease>>,
     /// The messages of the Leases that are not live, by node.
     pub others_say: BTreeMap<String, Vec<Message>>,
     /// The addresses of the names of ExternalName Services, sorted: at most one more than [`MOST_ADDRESSES`] of a name.

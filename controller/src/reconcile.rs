@@ -3,7 +3,7 @@
 //!
 //! The loop is paced: in the long run decisions take at most a quarter of one core.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -125,6 +125,7 @@ impl Reconciler {
                 if let Some(decision) = outcome.decision {
                     self.earlier = Arc::default();
                     self.log_leaving(&decision);
+                    self.log_silence(&decision);
                     remembered.clone_from(&decision.desired.remembered);
                     self.log_notices(&decision.desired, &mut logged);
                     self.decided.send_replace(Some(decision));
@@ -201,6 +202,27 @@ impl Reconciler {
             tracing::info!(
                 "this node is no load balancer any more; it serves on for --shutdown-delay"
             );
+        }
+    }
+
+    /// Counts the nodes whose Leases have lapsed, and logs that no node is heard of, or that one is again.
+    fn log_silence(&self, decision: &Decision) {
+        let silent = decision.observed.silent.len();
+        self.metrics
+            .silent_nodes
+            .set(i64::try_from(silent).unwrap_or(i64::MAX));
+        let is_silence = |decision: &Decision| {
+            let live = decision.observed.leases.as_ref();
+            !decision.observed.silent.is_empty() && live.is_some_and(BTreeMap::is_empty)
+        };
+        let before = self.decided.borrow().as_ref().is_some_and(is_silence);
+        match (before, is_silence(decision)) {
+            (false, true) => tracing::warn!(
+                nodes = silent,
+                "no load balancer node is heard of; what is published stays"
+            ),
+            (true, false) => tracing::info!("load balancer nodes are heard of again"),
+            _ => {}
         }
     }
 

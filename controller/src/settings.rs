@@ -114,7 +114,7 @@ pub struct Flags {
     /// How long at least the addresses of such a name are used before it is looked up again
     #[arg(long, env = "BALLAST_DNS_MIN_TTL", value_name = "TIME", default_value = "5s", value_parser = dns_min_ttl)]
     pub dns_min_ttl: Duration,
-    /// TCP ports of the nodes that no Service is given; none for no such port
+    /// TCP ports of nodes that no Service gets; or none
     #[arg(long, env = "BALLAST_RESERVED_PORTS", value_name = "PORTS", default_value = ReservedPorts::DEFAULT)]
     pub reserved_ports: ReservedPorts,
     /// The default certificate with its key, PEM

@@ -2,6 +2,7 @@
 //! Service.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
 
 use super::annotations::{ADDRESS, ID, OPENSTACK};
 use super::context::Context;
@@ -10,7 +11,7 @@ use super::placement::{NO_NODE, Placement, published};
 use super::service_plan::ServicePlan;
 use super::site::ListenAt;
 use super::status::{Ingress, Status, Verdict};
-use crate::observe::{Family, Node, Service};
+use crate::observe::{Family, Lease, Node, Service};
 use crate::settings::Compat;
 
 /// Completes the status of a Service with the addresses at which it is published.
@@ -22,11 +23,25 @@ pub(super) fn publish(context: &Context<'_>, plan: &mut ServicePlan<'_>) {
     match (&plan.placement, status.verdict) {
         (Some(placement), Verdict::Served) => {
             let (ingress, found) = placement.published(context, service);
-            if ingress.is_empty() && !is_host {
-                placement.why_not().clone_into(&mut status.why);
+            let silent = placement.unheard(context, service);
+            if ingress.is_empty() && !is_host && !silent.is_empty() {
+                // An address that leads nowhere for a while costs less than statuses that are blanked because nodes do not reach
+                // the API server.
+                let (ingress, found) = placement.entries(context, &silent);
+                status.why = format!(
+                    "the nodes that serve it are not heard of: {}; its addresses stay",
+                    names(&silent)
+                );
+                status.is_unheard = true;
+                status.ingress = ingress;
+                addresses = found;
+            } else {
+                if ingress.is_empty() && !is_host {
+                    placement.why_not().clone_into(&mut status.why);
+                }
+                status.ingress = ingress;
+                addresses = found;
             }
-            status.ingress = ingress;
-            addresses = found;
         }
         (_, Verdict::Pending) if !is_host => {}
         _ => return,
@@ -69,7 +84,12 @@ impl Placement<'_> {
     ) -> (Vec<Ingress>, Vec<IpAddr>) {
         let live = self.candidates.iter().copied();
         let live = live.filter(|node| self.is_live(context, service, node));
-        let addresses = self.addresses(&live.collect::<Vec<_>>());
+        self.entries(context, &live.collect::<Vec<_>>())
+    }
+
+    /// What a status lists that is published at these nodes.
+    fn entries(&self, context: &Context<'_>, live: &[&Node]) -> (Vec<Ingress>, Vec<IpAddr>) {
+        let addresses = self.addresses(live);
         let is_host = matches!(context.nodes.here, ThisNode::Standalone);
         let ingress = match &self.hostnames {
             // Without a live node, a hostname would lead nowhere either.
@@ -80,17 +100,35 @@ impl Placement<'_> {
         (ingress, addresses)
     }
 
+    /// The nodes whose Leases have lapsed, at which a Service is published, and which did not say that it is closed.
+    fn unheard(&self, context: &Context<'_>, service: &Service) -> Vec<&Node> {
+        let silent = &context.observed.silent;
+        let nodes = self.candidates.iter().copied();
+        let unheard = nodes.filter(|node| {
+            let lease = silent.get(&node.name);
+            let is_closed = |lease: &Arc<Lease>| {
+                let exception = lease.exceptions.services.get(&service.key.to_string());
+                exception.is_some_and(|exception| exception.closed)
+            };
+            lease.is_some_and(|lease| !is_closed(lease)) && self.is_published(service, node)
+        });
+        unheard.collect()
+    }
+
+    /// Whether a Service is published at a node.
+    fn is_published(&self, service: &Service, node: &Node) -> bool {
+        let names = self.hostnames.as_deref().unwrap_or_default();
+        let mut published = service.ingress.iter();
+        published.any(|text| match address_in(text) {
+            Some(address) if !names.contains(text) => nodes::holds(node, address),
+            _ => names.contains(text),
+        })
+    }
+
     /// Whether the address of a node is published for a Service: the node's Lease is live, not all ports of the Service are
     /// closed there, and the node serves what the Service was given. A published address stays while only the last is missing.
     fn is_live(&self, context: &Context<'_>, service: &Service, node: &Node) -> bool {
-        let is_published = || {
-            let names = self.hostnames.as_deref().unwrap_or_default();
-            let mut published = service.ingress.iter();
-            published.any(|text| match address_in(text) {
-                Some(address) if !names.contains(text) => nodes::holds(node, address),
-                _ => names.contains(text),
-            })
-        };
+        let is_published = || self.is_published(service, node);
         let Some(leases) = &context.observed.leases else {
             return !self.no_ready_node || is_published();
         };
@@ -138,6 +176,12 @@ impl Placement<'_> {
             }
         }
     }
+}
+
+/// The names of nodes, for users.
+fn names(nodes: &[&Node]) -> String {
+    let names: Vec<&str> = nodes.iter().map(|node| node.name.as_str()).collect();
+    names.join(", ")
 }
 
 /// Parses a published address: an address, or a name such as `10.0.0.1.nip.io` or `fd00--1.nip.io`.

@@ -33,6 +33,9 @@ pub struct Status {
     /// Annotations of ours to remove, whatever the verdict.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub stale_annotations: BTreeSet<String>,
+    /// Whether the nodes at which it is published are not heard of.
+    #[serde(skip)]
+    pub is_unheard: bool,
     /// What it was given, or the reason for which it was not.
     #[serde(skip)]
     pub allotment: Option<Allotment>,
@@ -134,6 +137,7 @@ impl Status {
             port_errors: Vec::new(),
             annotations: BTreeMap::new(),
             stale_annotations: BTreeSet::new(),
+            is_unheard: false,
             allotment: None,
             taken_from: None,
         }

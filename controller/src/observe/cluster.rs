@@ -216,6 +216,8 @@ struct View {
     proofs: Proofs,
     /// The live Leases at the last update.
     live: BTreeMap<String, Arc<Lease>>,
+    /// The Leases that had lapsed then.
+    silent: BTreeMap<String, Arc<Lease>>,
     /// The messages of the Leases that were not live then.
     others_say: BTreeMap<String, Vec<Message>>,
     /// Whether all Nodes are watched, and whether they were listed.
@@ -243,6 +245,7 @@ impl View {
             leases: Leases::default(),
             proofs: Proofs::default(),
             live: BTreeMap::new(),
+            silent: BTreeMap::new(),
             others_say: BTreeMap::new(),
             wants_all_nodes: own_node(&settings).is_none(),
             has_all_nodes: false,
@@ -410,8 +413,10 @@ impl View {
         self.proofs
             .apply(&mut live, &self.versions, self.services.objects());
         let others_say = self.leases.others_say(now);
-        let differs = live != self.live || others_say != self.others_say;
+        let silent = self.leases.silent(now);
+        let differs = (&live, &silent, &others_say) != (&self.live, &self.silent, &self.others_say);
         self.live = live;
+        self.silent = silent;
         self.others_say = others_say;
         differs
     }
@@ -440,6 +445,7 @@ impl View {
                 .collect(),
             abandoned: self.abandoned.clone(),
             others_say: self.others_say.clone(),
+            silent: self.silent.clone(),
             leases: (self.settings.role != Role::Node).then(|| self.live.clone()),
             looked_up: Arc::new(Wanted {
                 nodes: self.has_all_nodes,

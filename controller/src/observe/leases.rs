@@ -142,6 +142,16 @@ impl Leases {
             .collect()
     }
 
+    /// The Leases that have lapsed, by node: nobody gave them back, and nobody renews them.
+    pub(super) fn silent(&self, now: Instant) -> BTreeMap<String, Arc<Lease>> {
+        let clock = self.at(now);
+        let nodes = self.nodes.iter();
+        let silent = nodes.filter(|(_, lease)| lease.object.is_held() && !lease.is_live(clock));
+        silent
+            .map(|(node, lease)| (node.clone(), lease.content()))
+            .collect()
+    }
+
     /// The messages of the other Leases, by node: a node that serves nothing may give the reason.
     pub(super) fn others_say(&self, now: Instant) -> BTreeMap<String, Vec<Message>> {
         let clock = self.at(now);

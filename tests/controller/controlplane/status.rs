@@ -298,7 +298,7 @@ fn what_earlier_builds_wrote_goes_with_the_rest() {
             "annotations": {"ballast.dev/told": "0123456789abcdef", "loadbalancer.openstack.org/load-balancer-address": "192.0.2.1"}}}"#;
         as_manager(corner, earlier, &["--patch", metadata]);
         let status = r#"{"status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.1"}]}, "conditions": [{
-            "type": "ballast.dev/Programmed", "status": "True", "reason": "Served", "message": "m",
+            "type": "ballast.dev/Programmed", "status": "True", "reason": "Published", "message": "m",
             "lastTransitionTime": "2026-01-01T00:00:00Z"}]}}"#;
         as_manager(
             corner,

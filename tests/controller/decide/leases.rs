@@ -141,6 +141,45 @@ fn with_strict_local_and_no_endpoint_what_is_published_stays_and_the_dead_go() {
 }
 
 #[test]
+fn addresses_of_nodes_that_fell_silent_stay_where_no_other_node_serves_the_service() {
+    let silent = |closed: &[&str]| {
+        let lease = Arc::new(lease(KNOWS, closed));
+        BTreeMap::from([("lb2".to_owned(), lease)])
+    };
+    let other = || ("lb1".to_owned(), lease(KNOWS, &[]));
+    type Case = (
+        &'static str,
+        &'static [&'static str],
+        bool,
+        &'static [&'static str],
+        bool,
+    );
+    let cases: [Case; 5] = [
+        ("10.77.1.2", &[], false, &["10.77.1.2"], true),
+        ("10.77.1.2", &[], true, &["10.77.1.1"], false),
+        // It said that the Service is closed, before it fell silent.
+        ("10.77.1.2", &["shop/web"], false, &[], false),
+        // Its address is not published, or that of a node which has given its Lease back.
+        ("", &[], false, &[], false),
+        ("10.77.1.1", &[], false, &[], false),
+    ];
+    for (before, closed, has_other, expected, is_unheard) in cases {
+        let mut observed = observed(before, "");
+        observed.silent = silent(closed);
+        observed.leases = live(has_other.then(other));
+        assert_eq!(published(&observed), expected, "{before}");
+        let statuses = decide(&observed, &on("lb1")).statuses;
+        let web = statuses
+            .iter()
+            .find(|one| one.service.name == "web")
+            .expect("a Service");
+        assert_eq!(web.is_unheard, is_unheard, "{before}");
+        let says = web.why == "the nodes that serve it are not heard of: lb2; its addresses stay";
+        assert_eq!(says, is_unheard, "{}", web.why);
+    }
+}
+
+#[test]
 fn a_node_that_leaves_is_unpublished_while_its_lease_lives() {
     let mut observed = observed("10.77.1.1", "");
     let leases = ["lb1", "lb2"].map(|node| (node.to_owned(), lease(KNOWS, &[])));

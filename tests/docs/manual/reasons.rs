@@ -26,7 +26,7 @@ fn every_reason_of_an_event_is_explained_and_no_other() {
 
 #[test]
 fn every_state_of_the_condition_is_explained() {
-    let code = part("controller/src/cluster", "fn condition(", "\n    }\n");
+    let code = part("controller/src/cluster", "fn programmed(", "\n    }\n");
     let page = read(PAGE);
     let section = section(&page, "## The condition `ballast.dev/Programmed`");
     let explained = quoted(section);
@@ -83,6 +83,7 @@ fn names(code: &str) -> impl Iterator<Item = String> {
 /// Names of Kubernetes' API, and states of the condition. A new name that is no reason of an event belongs here, a new reason
 /// into the page.
 const NO_REASONS: &[&str] = &[
+    "Allocated",
     "Apply",
     "Balance",
     "False",
@@ -92,7 +93,8 @@ const NO_REASONS: &[&str] = &[
     "Node",
     "Pending",
     "Proxy",
-    "Served",
+    "Published",
+    "NotHeard",
     "Service",
     "True",
     "Waiting",

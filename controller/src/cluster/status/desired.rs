@@ -19,6 +19,8 @@ pub(in crate::cluster) struct DesiredStatus {
     ingress: Vec<core::LoadBalancerIngress>,
     /// The message of the condition `ballast.dev/Programmed`.
     message: String,
+    /// Whether the nodes at which the Service is published are not heard of.
+    is_unheard: bool,
     /// The condition `ballast.dev/Allocated`.
     allotment: Option<Allotment>,
     /// All annotations that are ours.
@@ -94,6 +96,7 @@ impl DesiredStatus {
         Some(Self {
             verdict,
             message: message(&status.why, &ingress),
+            is_unheard: status.is_unheard,
             allotment: status
                 .allotment
                 .clone()
@@ -116,6 +119,7 @@ impl DesiredStatus {
             verdict: Verdict::Released,
             ingress: Vec::new(),
             message: String::new(),
+            is_unheard: false,
             allotment: None,
             annotations: BTreeMap::new(),
             removed: BTreeSet::from([TOLD, LAST_GOOD].map(str::to_owned)),
@@ -314,7 +318,8 @@ impl DesiredStatus {
     fn programmed(&self) -> Option<Condition> {
         let (is_true, reason) = match self.verdict {
             Verdict::Served if self.ingress.is_empty() => (false, "Waiting"),
-            Verdict::Served => (true, "Served"),
+            Verdict::Served if self.is_unheard => (false, "NotHeard"),
+            Verdict::Served => (true, "Published"),
             Verdict::Pending => (false, "Pending"),
             _ => return None,
         };

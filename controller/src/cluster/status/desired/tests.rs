@@ -100,7 +100,7 @@ fn a_new_service_gets_finalizer_addresses_and_condition() {
     assert_eq!(
         status["status"]["conditions"],
         json!([{
-            "type": PROGRAMMED, "status": "True", "reason": "Served",
+            "type": PROGRAMMED, "status": "True", "reason": "Published",
             "message": "published at 10.0.0.1, fd00::1", "lastTransitionTime": "2026-01-01T00:00:00Z",
         }])
     );
