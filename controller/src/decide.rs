@@ -15,7 +15,7 @@
 //!    `ranges`, `health` and `names` resolve what annotations and flags say about a port, `route_limit` how many routes it may have.
 //! 3. **The plan of one Service**: `site` and `placement` (where it listens), `files` and `certificate` (where TLS ends),
 //!    `ports`, `external_name`, `parts` (its frontends and services). `load_balancer` and `routed` put them together as a `service_plan`.
-//! 4. **Assembly**: `allocate` gives ports of nodes to Services, by `held`; `kept` closes those that one node keeps for itself,
+//! 4. **Assembly**: `allocate` gives ports of nodes to Services, by `held` and `hosts`; `kept` closes those that one node keeps for itself,
 //!    `publish` says which addresses a status lists, and `table` assembles the routing table.
 //! 5. **Validation**: `validate` finds the Services, by `owners` and `size`, that the data plane would refuse the table for.
 
@@ -30,6 +30,7 @@ mod fault;
 mod files;
 mod health;
 mod held;
+mod hosts;
 mod kept;
 mod load_balancer;
 mod names;

@@ -177,9 +177,11 @@ impl Reconciler {
                 }),
             };
             let may_stand = settings.role != Role::Whole && !has_new_settings;
-            let stands = before
-                .as_ref()
-                .filter(|before| may_stand && observed.differs_in_versions_alone(&before.observed));
+            let stands = before.as_ref().filter(|before| {
+                may_stand
+                    && !before.is_leaving
+                    && observed.differs_in_versions_alone(&before.observed)
+            });
             match stands {
                 Some(before) => Outcome::of_before(observed, before, carried),
                 None => reconcile(observed, &settings, before.as_ref(), &self.earlier, carried),

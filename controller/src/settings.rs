@@ -114,6 +114,15 @@ pub struct Flags {
     /// How long at least the addresses of such a name are used before it is looked up again
     #[arg(long, env = "BALLAST_DNS_MIN_TTL", value_name = "TIME", default_value = "5s", value_parser = dns_min_ttl)]
     pub dns_min_ttl: Duration,
+    /// Whether a host name on the shared ports belongs to one namespace
+    #[arg(
+        long,
+        env = "BALLAST_HOST_OWNERSHIP",
+        value_enum,
+        value_name = "OWNERS",
+        default_value_t
+    )]
+    pub host_ownership: HostOwnership,
     /// TCP ports of nodes that no Service gets; or none
     #[arg(long, env = "BALLAST_RESERVED_PORTS", value_name = "PORTS", default_value = ReservedPorts::DEFAULT)]
     pub reserved_ports: ReservedPorts,
@@ -281,7 +290,7 @@ impl Settings {
         let mut namespaces: Vec<&String> = flags.namespace.iter().collect();
         namespaces.sort();
         format!(
-            "{} {} {namespaces:?} {:?} {} {:?} {:?} {:?} {} {} {:?} {} {}",
+            "{} {} {namespaces:?} {:?} {} {:?} {:?} {:?} {} {} {:?} {} {} {:?}",
             flags.node_selector,
             flags.ignore_exclude_lb,
             flags.lb_class,
@@ -294,6 +303,7 @@ impl Settings {
             flags.target_service,
             flags.ssl_cert.is_some(),
             flags.max_ports_per_service,
+            flags.host_ownership,
         )
     }
 
@@ -439,6 +449,16 @@ pub enum HttpServices {
     #[default]
     Annotated,
     /// None.
+    None,
+}
+
+/// To whom a host name on the shared ports belongs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum HostOwnership {
+    /// To the namespace of the oldest Service with a route for it.
+    #[default]
+    Namespace,
+    /// To nobody.
     None,
 }
 

@@ -10,13 +10,14 @@ use ballast_core::table::List;
 
 use super::context::Context;
 use super::held::{Held, NodeSet};
+use super::hosts::Hosts;
 use super::notice::Reason;
 use super::service_plan::{Claim, ServicePlan, SharedPorts};
 use super::site::{ListenAt, Site};
 use super::status::{Allotment, Status, Verdict};
 use crate::allocation::{Allocated, Allocation, At, NodePort};
 use crate::observe::{Key, Protocol, Service, ServiceKind};
-use crate::settings::{HTTPS_PORT, HttpServices, Role, Settings};
+use crate::settings::{HTTPS_PORT, HostOwnership, HttpServices, Role, Settings};
 
 /// Gives every Service its ports, and returns the shared ports that exist. Services that do not get a port get an event that names
 /// its owner.
@@ -28,10 +29,15 @@ pub(super) fn allocate<'a>(context: &Context<'a>, plans: &mut [ServicePlan<'a>])
     let mut order: Vec<usize> = (0..plans.len()).collect();
     order.sort_by_key(|index| plans.get(*index).map(|plan| plan.service.age()));
     let mut routes = BTreeMap::new();
+    let mut hosts = Hosts::default();
     for index in &order {
-        plans
-            .get_mut(*index)
-            .map(|plan| grant_routes(&mut routes, plan));
+        let Some(plan) = plans.get_mut(*index) else {
+            continue;
+        };
+        if context.settings.flags.host_ownership == HostOwnership::Namespace {
+            hosts.take(plan);
+        }
+        grant_routes(&mut routes, plan);
     }
     let mut giving = Giving::new(context, plans);
     giving.keep(plans, &order);

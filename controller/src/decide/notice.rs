@@ -151,6 +151,8 @@ pub enum Reason {
     ForeignStatus,
     /// The API server drops `ipMode`, so kube-proxy intercepts connections to published addresses.
     IPModeUnsupported,
+    /// The host of a route belongs to another namespace.
+    HostTaken,
     InvalidAnnotation,
     /// The Service is left out of the table: a bug of Ballast.
     LeftOut,

@@ -1,19 +1,21 @@
 //! Assembles the routing table of this node out of the plans of all Services.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use ballast_core::table::{
     self, Access, Bind, Certificate, ClientAuth, ClientAuthMode, Frontend, FrontendHttp,
-    FrontendTls, List, Log, MaxAge, Name, OrOff, PathMatch, Protocol, Route, RoutingTable, Stats,
+    FrontendTls, HostPattern, List, Log, MaxAge, Name, OrOff, PathMatch, Protocol, Route,
+    RoutingTable, Stats,
 };
 
 use super::files::{CLIENT_CA, ERROR_PAGE, HEALTHZ, WantedFile};
+use super::hosts;
 use super::notice::{About, Notice, Reason};
 use super::parts::{empty_frontend, tls};
 use super::service_plan::{HTTP, HTTPS, ServicePlan, SharedPorts};
-use crate::settings::{HEALTHZ_PORT, HTTPS_PORT, HttpServices, Settings};
+use crate::settings::{HEALTHZ_PORT, HTTPS_PORT, HostOwnership, HttpServices, Settings};
 
 /// The whole table. Takes the ports and routes out of the plans.
 pub(super) fn assemble(
@@ -126,16 +128,10 @@ fn shared_https(settings: &Settings, plans: &[ServicePlan<'_>]) -> Option<Fronte
     let own = own.map(|_| WantedFile::default_certificate());
     let open = plans.iter().flat_map(|one| &one.routes);
     let open = open.filter(|route| !route.closed);
-    let of_services = open.clone().filter_map(|route| route.certificate.clone());
-    let mut certificates: Vec<Certificate> = of_services.collect();
-    certificates.sort_by(|one, other| one.cert.cmp(&other.cert));
-    let mut certificates: Vec<Certificate> = own.into_iter().chain(certificates).collect();
-    let mut seen = Vec::new();
-    certificates.retain(|certificate| {
-        let is_new = !seen.contains(&certificate.cert);
-        seen.push(certificate.cert.clone());
-        is_new
-    });
+    let mut of_routes = certificates(settings, plans);
+    of_routes.retain(|one| own.as_ref().is_none_or(|own| own.cert != one.cert));
+    let own = own.into_iter();
+    let certificates: Vec<Certificate> = own.chain(of_routes.into_iter()).collect();
     let name = HTTPS.parse().ok()?;
     let is_all = settings.flags.http_services == HttpServices::All;
     let answers_all = is_all && !certificates.is_empty();
@@ -167,6 +163,37 @@ fn shared_https(settings: &Settings, plans: &[ServicePlan<'_>]) -> Option<Fronte
         default,
         ..empty_frontend(name, HTTPS_PORT, Protocol::Https)
     })
+}
+
+/// The certificates of the routes of the shared HTTPS port. Where several namespaces have hosts there, each certificate is offered
+/// for the hosts of its own routes only, so that no namespace can show its certificate for a name of another one.
+fn certificates(settings: &Settings, plans: &[ServicePlan<'_>]) -> Vec<Certificate> {
+    let is_shared = settings.flags.host_ownership == HostOwnership::Namespace
+        && hosts::namespaces(plans).len() > 1;
+    let mut found: BTreeMap<PathBuf, (Certificate, Option<BTreeSet<HostPattern>>)> =
+        BTreeMap::new();
+    let routes = plans.iter().flat_map(|plan| &plan.routes);
+    for route in routes.filter(|route| !route.closed) {
+        let Some(certificate) = &route.certificate else {
+            continue;
+        };
+        let new = || (certificate.clone(), Some(BTreeSet::new()));
+        let (_, hosts) = found
+            .entry(certificate.cert.to_path_buf())
+            .or_insert_with(new);
+        match (&route.route.host, hosts.as_mut()) {
+            (Some(host), Some(hosts)) => _ = hosts.insert(host.clone()),
+            // A route for all hosts: the names in the certificate.
+            _ => *hosts = None,
+        }
+    }
+    let certificates = found.into_values().map(|(certificate, hosts)| Certificate {
+        hosts: hosts
+            .filter(|_| is_shared)
+            .map(|hosts| List::new(hosts.into_iter().collect())),
+        ..certificate
+    });
+    certificates.collect()
 }
 
 /// The routes of a shared HTTP port, and what becomes of all other requests. As service-loadbalancer did, the port answers

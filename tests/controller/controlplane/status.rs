@@ -277,13 +277,23 @@ fn conditions_of_other_managers_survive_and_ours_is_restored() {
         write("prober", &condition("example.com/Probed", "Unknown"));
         let node = LbNode::start(corner, "a", &[]);
         corner.until_published("web", &[&node.address()]);
-        until("both conditions", || {
-            found() == ["ballast.dev/Programmed True Served", theirs]
+        until("all conditions", || {
+            found()
+                == [
+                    "ballast.dev/Allocated True Allocated",
+                    "ballast.dev/Programmed True Published",
+                    theirs,
+                ]
         });
         // A condition with our name is ours, whoever writes it.
         write("somebody", &condition("ballast.dev/Programmed", "False"));
         until("ours", || {
-            found() == ["ballast.dev/Programmed True Served", theirs]
+            found()
+                == [
+                    "ballast.dev/Allocated True Allocated",
+                    "ballast.dev/Programmed True Published",
+                    theirs,
+                ]
         });
         corner.patch("Service", "web", &json!({"spec": {"type": "ClusterIP"}}));
         until("only theirs", || found() == [theirs]);
