@@ -75,6 +75,8 @@ struct Tracked {
 #[derive(Default)]
 struct Work {
     decision: Option<Decision>,
+    /// When this process began to lead.
+    leads_since: Option<Duration>,
     /// The annotations that say which events the owners of Services have.
     marks: Marks,
     tracked: BTreeMap<Key, Tracked>,
@@ -99,6 +101,12 @@ impl StatusWriter {
             } else {
                 if search.look(&self.client).await {
                     self.take_ip_mode(&mut work, &search);
+                }
+                let begins = *work.leads_since.get_or_insert_with(clock::now) + HANDOVER;
+                if clock::now() < begins {
+                    // What the leader before gave last may still be on its way here.
+                    sleep(begins.saturating_sub(clock::now())).await;
+                    continue;
                 }
                 if work.decision.is_none() || self.decisions.has_changed().unwrap_or(false) {
                     let decision = self.decisions.borrow_and_update().clone();
@@ -439,6 +447,8 @@ fn nodes(desired: &DesiredStatus, observed: &Observed) -> BTreeMap<String, Strin
     nodes
 }
 
+/// The time within which a watch shows what another process wrote before. A new leader gives nothing earlier.
+const HANDOVER: Duration = Duration::from_millis(500);
 /// Passes at the same time.
 const AT_ONCE: usize = 8;
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
