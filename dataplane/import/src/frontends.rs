@@ -155,7 +155,9 @@ impl Importer<'_> {
         let mut frontend = self.frontend_of(proxy, backends, way, (name, binds), true)?;
         match others {
             Ok(others) if others == frontend => return Ok(frontend),
-            Ok(others) if others.services().next().is_some() => self.report.left_out(&proxy.head, "connections that do not begin with TLS are refused, and haproxy leads them to a backend; give them an address of their own"),
+            Ok(others) if others.services().next().is_some() => {
+                self.report.left_out(&proxy.head, TLS_ALONE);
+            }
             _ => {}
         }
         if let Some(service) = frontend.service.take() {
@@ -399,10 +401,6 @@ impl Importer<'_> {
             self.report.left_out(&proxy.head, "behind TLS that ends here, connections are not told apart by their names; use mode http, or let TLS pass");
             return self.tcp(frontend, proxy, rules);
         }
-        frontend.protocol = Protocol::Tls;
-        if let Some(delay) = proxy.inspect_delay {
-            frontend.timeouts.preamble = delay;
-        }
         let named = Named {
             hosts: rules.named().hosts,
             ..Named::default()
@@ -410,6 +408,14 @@ impl Importer<'_> {
         let (regions, _) = self.routes_of(proxy, rules, &named)?;
         let is_service =
             |region: &Region<Action>| matches!(region.verdict.action, Action::Service { .. });
+        // All names lead to one backend.
+        if regions.len() == 1 && regions.iter().all(is_service) {
+            return self.tcp(frontend, proxy, rules);
+        }
+        frontend.protocol = Protocol::Tls;
+        if let Some(delay) = proxy.inspect_delay {
+            frontend.timeouts.preamble = delay;
+        }
         let mut routes = Vec::new();
         for region in &regions {
             let Action::Service { name, .. } = &region.verdict.action else {
@@ -436,6 +442,9 @@ impl Importer<'_> {
             }
         }
         frontend.routes = List::new(routes);
+        if !proxy.conditions().flatten().any(|word| is_hello(word)) && frontend.default.is_some() {
+            self.report.left_out(&proxy.head, TLS_ALONE);
+        }
         Ok(())
     }
 }
@@ -531,3 +540,5 @@ fn client_timeouts(proxy: &Proxy) -> ClientTimeouts {
         idle: absent.idle,
     }
 }
+
+const TLS_ALONE: &str = "connections that do not begin with TLS are refused, and haproxy leads them to a backend; give them an address of their own";

@@ -173,6 +173,9 @@ fn who_must_begin_with_tls_does_so() {
         "tcp",
         " tcp-request content reject if { req.ssl_hello_type 1 }\n default_backend b",
     ));
+    let by_name = " use_backend c if { req.ssl_sni -i c.example }\n default_backend b";
+    assert_left_out(&of("tcp", by_name), 3, "do not begin with TLS are refused");
+    exact(" use_backend b if { req.ssl_sni -i c.example }", "tcp");
     // Behind TLS, and in mode http, there is no hello.
     assert_closed(&of(
         "http",
