@@ -217,29 +217,18 @@ pub(super) fn read(
             (begin, rest) = (after, after);
             continue;
         }
+        let (not, name, after) = signed(word, after)?;
         rest = after;
-        let (mut not, mut name) = (false, word.as_str());
-        while let Some(positive) = name.strip_prefix('!') {
-            (not, name) = (!not, positive);
-        }
-        if name.is_empty() && not {
-            // `! name`: the sign may stand apart.
-            let Some((next, after)) = rest.split_first() else {
-                return Err("ends with `!`; name what must not hold".into());
-            };
-            (name, rest) = (next.as_str(), after);
-        }
         (said_something, has_term) = (true, true);
+        if name != "{" && !named.insert((name, not)) {
+            continue;
+        }
         let atoms = match name {
             "{" => {
-                let Some(end) = rest.iter().position(|word| word == "}") else {
-                    return Err("has `{` without `}`; close it, with spaces around".into());
-                };
-                let (inner, after) = rest.split_at_checked(end).unwrap_or_default();
-                rest = after.get(1..).unwrap_or_default();
+                let (inner, after) = in_braces(rest)?;
+                rest = after;
                 atom(inner)?
             }
-            _ if !named.insert((name, not)) => continue,
             _ => match acls.get(name) {
                 Some(atoms) => atoms.clone(),
                 None => {
@@ -262,6 +251,26 @@ pub(super) fn read(
     Ok(Condition {
         alternatives: normal.iter().filter_map(|all| alternative(all)).collect(),
     })
+}
+
+/// A term without its signs, whether it is negated, and the words behind it. The sign may stand apart.
+fn signed<'w>(word: &'w str, rest: &'w [String]) -> Result<(bool, &'w str, &'w [String]), String> {
+    let name = word.trim_start_matches('!');
+    let not = (word.len() - name.len()) % 2 == 1;
+    match (name, rest.split_first()) {
+        ("", None) if not => Err("ends with `!`; name what must not hold".into()),
+        ("", Some((next, after))) if not => Ok((not, next, after)),
+        _ => Ok((not, name, rest)),
+    }
+}
+
+/// The words up to a closing brace, and those behind it.
+fn in_braces(words: &[String]) -> Result<(&[String], &[String]), String> {
+    let Some(end) = words.iter().position(|word| word == "}") else {
+        return Err("has `{` without `}`; close it, with spaces around".into());
+    };
+    let (inner, after) = words.split_at_checked(end).unwrap_or_default();
+    Ok((inner, after.get(1..).unwrap_or_default()))
 }
 
 fn alternative(all: &[(bool, Atom)]) -> Option<Alternative> {

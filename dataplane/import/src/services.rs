@@ -54,13 +54,7 @@ impl Importer<'_> {
         comments.extend(checked_alike);
         let source = proxy.source.as_ref();
         let source = source.and_then(|line| self.source(line));
-        if let Some((line, retries)) = &proxy.retries
-            && !proxy.redispatches
-            && *retries > 0
-            && endpoints.len() > 1
-        {
-            self.report.note(line, "an attempt is repeated at another endpoint, as with option redispatch; without it haproxy repeats it at the same one");
-        }
+        self.other_endpoints(proxy, endpoints.len());
         let service = Service {
             name,
             description: proxy.description.clone(),
@@ -102,6 +96,16 @@ impl Importer<'_> {
             head: proxy.head.clone(),
             comments,
         })
+    }
+
+    /// Tells of attempts that go to another endpoint, where haproxy repeats them at the same one.
+    fn other_endpoints(&mut self, proxy: &Proxy, count: usize) {
+        if let Some((line, 1..)) = &proxy.retries
+            && !proxy.redispatches
+            && count > 1
+        {
+            self.report.note(line, "an attempt is repeated at another endpoint, as with option redispatch; without it haproxy repeats it at the same one");
+        }
     }
 
     /// The endpoints of a section, their servers, and comments on addresses.
