@@ -9,8 +9,7 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ballast::config::Admin;
 use ballast::{Config, Running};
@@ -125,14 +124,6 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
         .build()
         .expect("a runtime");
     runtime.block_on(future)
-}
-
-fn await_true(is_true: impl Fn() -> bool) {
-    let begun = Instant::now();
-    while !is_true() {
-        assert!(begun.elapsed() < Duration::from_secs(20), "it never came");
-        thread::sleep(Duration::from_millis(2));
-    }
 }
 
 /// Where something changes, and patient with a busy machine.

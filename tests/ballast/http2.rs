@@ -341,7 +341,7 @@ fn the_preface_may_come_byte_by_byte() {
     client.set_nodelay(true).unwrap();
     for byte in b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" {
         client.write_all(&[*byte]).unwrap();
-        std::thread::sleep(Duration::from_millis(2));
+        support::pause(Duration::from_millis(2));
     }
     // An empty SETTINGS frame. The answer is one, too.
     client.write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0]).unwrap();
@@ -366,7 +366,7 @@ fn a_client_that_asks_for_nothing_is_told_to_go() {
         // A request that lasts keeps the connection.
         let mut ready = client.clone().ready().await.unwrap();
         let hanging = ready.send_request(request("GET", "/hang"), true).unwrap();
-        tokio::time::sleep(Duration::from_millis(800)).await;
+        support::pause_async(Duration::from_millis(800)).await;
         fetch(&client, request("GET", "/"), None, None)
             .await
             .unwrap();
@@ -418,7 +418,7 @@ fn a_connection_whose_client_never_ends_a_head_is_closed() {
         let begun = Instant::now();
         std::thread::spawn(move || {
             while begun.elapsed() < Duration::from_secs(15) && dripping.write_all(&[0x82]).is_ok() {
-                std::thread::sleep(Duration::from_millis(100));
+                support::pause(Duration::from_millis(100));
             }
         });
         let heard = rest(client);
@@ -447,7 +447,7 @@ fn a_draining_node_says_goaway_and_ends_what_has_begun() {
                 .await
                 .is_ok()
             {
-                tokio::time::sleep(Duration::from_millis(5)).await;
+                support::pause_async(Duration::from_millis(5)).await;
             }
         })
         .await
@@ -524,7 +524,7 @@ fn no_request_fails_while_tables_change() {
     while turn < 30 || served.load(Ordering::Relaxed) < 300 {
         turn += 1;
         ballast.swap(&tables[turn % 2]);
-        std::thread::sleep(Duration::from_millis(20));
+        support::pause(Duration::from_millis(20));
     }
     is_over.store(true, Ordering::Relaxed);
     for client in clients {
@@ -620,9 +620,7 @@ fn a_request_that_waits_is_sent_in_the_version_that_it_was_written_for() {
     let slow = support::server(move |mut client| {
         // A part of the request is enough.
         client.read_exact(&mut [0; 16]).ok();
-        while !is_open.load(Ordering::Relaxed) {
-            std::thread::sleep(Duration::from_millis(2));
-        }
+        support::until("the gate is open", || is_open.load(Ordering::Relaxed));
         let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok";
         client.write_all(answer).ok();
     });
@@ -764,14 +762,7 @@ fn table(frontend: &str, version: &str, endpoint: SocketAddr) -> String {
 
 /// Waits for something that must come, while other tasks run.
 async fn until(come: impl Fn() -> bool) {
-    let wait = async {
-        while !come() {
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
-    };
-    timeout(Duration::from_secs(20), wait)
-        .await
-        .expect("it never came");
+    support::until_async("what a test waits for", come).await;
 }
 
 /// Types of frames of HTTP/2, and flags of HEADERS.

@@ -5,7 +5,6 @@ mod httplog;
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream, UdpSocket};
-use std::thread;
 use std::time::Duration;
 
 use crate::stats::readers::rows;
@@ -147,7 +146,7 @@ fn each_request_of_a_kept_connection_is_a_line() {
 fn each_end_has_its_letters() {
     let silent = server(|mut client| {
         head(&mut client);
-        thread::sleep(Duration::from_secs(30));
+        support::pause(Duration::from_secs(30));
     });
     let early = server(|mut client| drop(head(&mut client)));
     let short = server(|mut client| {
@@ -303,7 +302,7 @@ fn a_request_that_is_cut_has_a_line() {
         client
             .write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\nhello")
             .ok();
-        thread::sleep(Duration::from_secs(30));
+        support::pause(Duration::from_secs(30));
     });
     let logged = Logged::serve("haproxy", "default: {service: s}", &service("s", "", stuck));
     let mut client = logged.connect();

@@ -12,7 +12,6 @@ mod health;
 mod http;
 mod http2;
 mod http_stats;
-mod intake;
 mod netns;
 mod page;
 mod proxy;

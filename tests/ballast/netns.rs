@@ -89,7 +89,7 @@ fn no_handshake_fails_while_an_address_becomes_all_of_them_and_one_again() {
             let clients = [(); 8].map(|()| scope.spawn(|| site.nodes[0].within(ask_on)));
             for host in ["10.77.0.1", "*"].iter().cycle().take(40) {
                 ballast.swap(&table(host));
-                thread::sleep(Duration::from_millis(20));
+                support::pause(Duration::from_millis(20));
             }
             over.store(true, Ordering::Relaxed);
             let answers = clients.map(|client| client.join().expect("no panic"));

@@ -192,7 +192,7 @@ fn the_time_to_connect_does_not_run_in_the_queue() {
     let first = come(&ballast);
     // It is refused by the one, and then waits for the other.
     let mut second = line_up(&ballast);
-    thread::sleep(Duration::from_millis(1_000));
+    support::pause(Duration::from_millis(1_000));
     drop(first);
     assert_eq!(second.answer().unwrap(), alive);
     let ejected = "ballast_ejections_total{service=\"s\",reason=\"timeout\"} 0\n";

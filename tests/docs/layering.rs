@@ -305,7 +305,7 @@ fn dependencies(package: &str) -> Vec<String> {
 }
 
 /// Every source file of a folder with its text.
-fn texts(folder: &str) -> impl Iterator<Item = (PathBuf, String)> {
+pub(crate) fn texts(folder: &str) -> impl Iterator<Item = (PathBuf, String)> {
     let files = sources(&root().join(folder));
     assert!(files.len() > 20, "{folder}: only {} files", files.len());
     files.into_iter().map(|file| {
@@ -315,19 +315,19 @@ fn texts(folder: &str) -> impl Iterator<Item = (PathBuf, String)> {
 }
 
 /// The text before the module with tests, which are free to use more.
-fn without_tests(text: &str) -> &str {
+pub(crate) fn without_tests(text: &str) -> &str {
     let openings = ["", "pub(super) ", "pub(crate) "];
     let starts = openings.map(|public| text.find(&format!("#[cfg(test)]\n{public}mod tests {{")));
     let end = starts.into_iter().flatten().min();
     text.get(..end.unwrap_or(text.len())).unwrap_or_default()
 }
 
-fn root() -> &'static Path {
+pub(crate) fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
 /// All source files, without those that have tests only.
-fn sources(folder: &Path) -> Vec<PathBuf> {
+pub(crate) fn sources(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).expect("a folder").flatten() {
         let path = entry.path();

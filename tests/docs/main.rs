@@ -3,3 +3,4 @@
 mod layering;
 mod manual;
 mod promises;
+mod rules;

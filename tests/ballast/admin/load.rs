@@ -22,11 +22,9 @@ fn a_reader_that_takes_nothing_is_given_up_and_others_are_served() {
         assert_eq!(get(admin, "/healthz").status, 200);
         assert_eq!(get(admin, "/;csv?scope=s499").status, 200);
     }
-    let begun = Instant::now();
-    while slow.iter().any(|stream| is_open(admin, stream)) {
-        assert!(begun.elapsed() < Duration::from_secs(120), "nobody gave up");
-        thread::sleep(Duration::from_millis(50));
-    }
+    support::until_within(Duration::from_secs(120), "all are given up", || {
+        slow.iter().all(|stream| !is_open(admin, stream))
+    });
     // What was on its way may still be read; then it ends before it is whole.
     for stream in &mut slow {
         stream
@@ -125,7 +123,7 @@ fn a_storm_of_scrapes_leaves_the_data_path_alone() {
             let is_stormy = round % 2 == 1;
             weather.turn(is_stormy);
             for _ in 0..ROUND_TRIPS {
-                thread::sleep(Duration::from_millis(1));
+                support::pause(Duration::from_millis(1));
                 through.round_trip();
                 straight.round_trip();
             }

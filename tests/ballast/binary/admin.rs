@@ -121,7 +121,7 @@ fn stay_served(frontend: SocketAddr, is_over: &AtomicBool) {
                 return;
             }
         }
-        thread::sleep(Duration::from_millis(5));
+        support::pause(Duration::from_millis(5));
     }
 }
 
@@ -130,7 +130,7 @@ fn read_slowly(admin: SocketAddr) {
     let began = Instant::now();
     while began.elapsed() < Duration::from_secs(8) {
         let mut stream = connect(admin).unwrap();
-        thread::sleep(Duration::from_millis(120));
+        support::pause(Duration::from_millis(120));
         write!(
             stream,
             "GET /;csv HTTP/1.1\r\nHost: {admin}\r\nConnection: close\r\n\r\n"

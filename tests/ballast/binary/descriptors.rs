@@ -142,7 +142,7 @@ fn readers_that_stop_reading_leave_pipes_to_those_that_read() {
     let out = || value(&process, "haproxy_frontend_bytes_out_total{proxy=\"f0\"} ");
     let before = Cell::new(0);
     process.until("downloads that are stuck", || {
-        thread::sleep(Duration::from_millis(200));
+        support::pause(Duration::from_millis(200));
         let now = out();
         now > 0 && before.replace(now) == now
     });
@@ -216,7 +216,7 @@ fn take_answered(process: &Process, clients: &mut Vec<TcpStream>, least: usize) 
                 Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock, "{error}"),
             }
         }
-        thread::sleep(Duration::from_millis(5));
+        support::pause(Duration::from_millis(5));
     }
     answered
 }
@@ -232,7 +232,7 @@ fn is_quiet(process: &Process) -> u64 {
     let begun = Instant::now();
     while begun.elapsed() < Duration::from_secs(2) {
         process.until_answers("/healthz", 200);
-        thread::sleep(Duration::from_millis(200));
+        support::pause(Duration::from_millis(200));
     }
     let errors = accept_errors(process) - errors;
     let lines = process.err.times("\n") - lines;

@@ -2,7 +2,6 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
@@ -115,7 +114,7 @@ fn sigusr1_ends_without_a_deadline_and_sigterm_then_begins_the_drain_timeout() {
         connect(frontend).is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
     });
     // Longer than the drain timeout, and than two signals may be one.
-    thread::sleep(Duration::from_millis(500));
+    support::pause(Duration::from_millis(500));
     process.signal(Signal::USR1);
     process.signal(Signal::USR2);
     process.until_said("SIGUSR2 is ignored");
@@ -200,7 +199,7 @@ fn clients_of_http_do_not_hold_up_the_end_and_are_answered_before_it() {
     let begun = Instant::now();
     process.signal(Signal::TERM);
     process.until("no more accepting", || connect(frontend).is_err());
-    thread::sleep(Duration::from_millis(200));
+    support::pause(Duration::from_millis(200));
     silent.write_all(request).ok();
     let mut heard = String::new();
     silent.read_to_string(&mut heard).ok();
@@ -249,7 +248,7 @@ fn sigterm_does_not_wait_for_the_first_table() {
 
 /// Who passes a signal on may send it twice, and means one: for 100 ms.
 fn no_longer_the_same_signal() {
-    thread::sleep(Duration::from_millis(200));
+    support::pause(Duration::from_millis(200));
 }
 
 fn serve(args: &[&str]) -> (Process, SocketAddr, TempDir) {

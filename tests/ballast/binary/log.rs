@@ -90,7 +90,7 @@ fn a_second_signal_ends_at_once_whatever_the_log_does() {
     node.process.signal(Signal::TERM);
     node.until_answers("/readyz", 503);
     // One that comes within 100 ms of the first is the same one.
-    thread::sleep(Duration::from_millis(200));
+    support::pause(Duration::from_millis(200));
     assert!(node.process.is_running());
     node.process.signal(Signal::TERM);
     assert_eq!(node.process.ends(), Some(1));

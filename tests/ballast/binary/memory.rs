@@ -7,7 +7,6 @@ use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use socket2::SockRef;
@@ -38,7 +37,7 @@ fn readers_that_stop_reading_do_not_use_up_the_memory_of_a_small_container() {
     let before = Cell::new((0, 0));
     process.until("that nothing moves any more", || {
         let sent: usize = clients.iter().map(fill).sum();
-        thread::sleep(Duration::from_millis(200));
+        support::pause(Duration::from_millis(200));
         let now = (group.used(), bytes_out(&process));
         sent == 0 && now.1 > 0 && before.replace(now) == now
     });
@@ -85,7 +84,7 @@ fn streams_that_nobody_reads_do_not_use_up_the_memory_of_a_small_container() {
             begun.elapsed() < Duration::from_secs(60),
             "it goes on moving bytes"
         );
-        thread::sleep(Duration::from_millis(500));
+        support::pause(Duration::from_millis(500));
         assert!(process.is_running(), "it was killed");
         // It may be killed in the middle of an answer.
         let Ok((_, metrics)) = get(process.admin(), "/metrics") else {
@@ -214,12 +213,9 @@ impl Group {
 impl Drop for Group {
     fn drop(&mut self) {
         // What has just been killed may not have left yet.
-        for _ in 0..100 {
-            if !self.0.exists() || fs::remove_dir(&self.0).is_ok() {
-                return;
-            }
-            thread::sleep(Duration::from_millis(20));
-        }
+        support::comes_within(Duration::from_secs(2), || {
+            !self.0.exists() || fs::remove_dir(&self.0).is_ok()
+        });
     }
 }
 

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 pub(crate) use rustix::process::Signal;
 use rustix::process::{Pid, kill_process};
@@ -103,15 +103,8 @@ impl Process {
 
     /// Waits for something that must come.
     pub(crate) fn until(&self, what: &str, come: impl Fn() -> bool) {
-        let begun = Instant::now();
-        while !come() {
-            assert!(
-                begun.elapsed() < PATIENCE,
-                "it never came: {what}\n{}",
-                self.err.text()
-            );
-            thread::sleep(Duration::from_millis(5));
-        }
+        let in_time = support::comes_within(PATIENCE, come);
+        assert!(in_time, "it never came: {what}\n{}", self.err.text());
     }
 
     /// Waits until its log has these words.
@@ -154,20 +147,11 @@ impl Process {
 
     /// Waits for its end; `None`: a signal killed it.
     pub(crate) fn ends(&mut self) -> Option<i32> {
-        let begun = Instant::now();
-        loop {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                self.out.all_of_it();
-                self.err.all_of_it();
-                return status.code();
-            }
-            assert!(
-                begun.elapsed() < PATIENCE,
-                "it does not end:\n{}",
-                self.err.text()
-            );
-            thread::sleep(Duration::from_millis(5));
-        }
+        let ended = support::found_within(PATIENCE, || self.child.try_wait().unwrap());
+        let status = ended.unwrap_or_else(|| panic!("it does not end:\n{}", self.err.text()));
+        self.out.all_of_it();
+        self.err.all_of_it();
+        status.code()
     }
 
     /// Seconds of a core that it has used.

@@ -69,7 +69,7 @@ fn settled(value: impl Fn() -> usize, tolerance: usize) -> usize {
     let begun = Instant::now();
     let (mut last, mut since) = (value(), Instant::now());
     while since.elapsed() < Duration::from_secs(2) && begun.elapsed() < Duration::from_secs(60) {
-        thread::sleep(Duration::from_millis(100));
+        support::pause(Duration::from_millis(100));
         let now = value();
         if now.abs_diff(last) > tolerance {
             (last, since) = (now, Instant::now());

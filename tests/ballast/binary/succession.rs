@@ -57,11 +57,11 @@ fn one_that_waits_before_the_other_is_told_to_end_takes_over_without_a_gap() {
 
         let clients = Clients::of(place.frontend);
         let mut client = place.client();
-        thread::sleep(Duration::from_millis(200));
+        support::pause(Duration::from_millis(200));
         assert!(!second.has_said("table applied"), "the first one serves");
         first.signal(Signal::TERM);
         second.until_said("table applied");
-        thread::sleep(Duration::from_millis(300));
+        support::pause(Duration::from_millis(300));
         let (served, failed) = clients.end();
         assert!(served > 20, "{served}");
         // A client whose handshake ends between the last accept and the close of a socket may be reset.
@@ -243,7 +243,7 @@ impl Clients {
                     Ok(()) => served += 1,
                     Err(_) => failed += 1,
                 }
-                thread::sleep(Duration::from_millis(1));
+                support::pause(Duration::from_millis(1));
             }
             (served, failed)
         });

@@ -2,8 +2,7 @@
 
 use std::path::PathBuf;
 use std::process::Command;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use support::{Ballast, ask, named_server};
 
@@ -105,16 +104,11 @@ impl Terminal {
 
     /// Waits until the screen shows all of these.
     fn until(&self, words: &[&str]) -> String {
-        let began = Instant::now();
-        loop {
-            let screen = self.tmux(&["capture-pane", "-p"]);
-            if words.iter().all(|word| screen.contains(word)) {
-                return screen;
-            }
-            let waited = began.elapsed();
-            assert!(waited < PATIENCE, "no {words:?}:\n{screen}");
-            thread::sleep(Duration::from_millis(50));
-        }
+        let screen = || self.tmux(&["capture-pane", "-p"]);
+        let shown = support::found_within(PATIENCE, || {
+            Some(screen()).filter(|screen| words.iter().all(|word| screen.contains(word)))
+        });
+        shown.unwrap_or_else(|| panic!("no {words:?}:\n{}", screen()))
     }
 
     fn tmux(&self, words: &[&str]) -> String {

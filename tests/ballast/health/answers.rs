@@ -83,7 +83,7 @@ fn a_server_that_drips_is_down_after_its_deadline() {
             if client.write_all(&[*byte]).is_err() {
                 return;
             }
-            thread::sleep(Duration::from_millis(180));
+            support::pause(Duration::from_millis(180));
         }
     });
     let ballast = Ballast::serve(

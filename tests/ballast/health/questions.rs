@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::health::{QUICK, await_true, block_on, checked, end, monitor, seen, start};
+use crate::health::{QUICK, block_on, checked, end, monitor, seen, start};
 use support::{Ballast, server, table};
 
 #[test]
@@ -115,7 +115,7 @@ fn the_end_stops_the_checks_first() {
             config.shutdown_delay = Duration::from_secs(2);
         },
     );
-    await_true(|| asked.load(Ordering::SeqCst) > 5);
+    support::until("six questions", || asked.load(Ordering::SeqCst) > 5);
     let (tell, told) = mpsc::channel();
     let stopping = thread::spawn(move || {
         tell.send(()).ok();
@@ -123,9 +123,9 @@ fn the_end_stops_the_checks_first() {
     });
     told.recv().unwrap();
     // What has begun may still end.
-    thread::sleep(Duration::from_millis(500));
+    support::pause(Duration::from_millis(500));
     let after = asked.load(Ordering::SeqCst);
-    thread::sleep(Duration::from_millis(1_000));
+    support::pause(Duration::from_millis(1_000));
     assert_eq!(asked.load(Ordering::SeqCst), after);
     stopping.join().unwrap();
     drop(folder);
@@ -146,7 +146,7 @@ fn no_more_checks_are_made_than_allowed() {
             config.max_checks = 50;
         },
     );
-    await_true(|| asked.lock().unwrap().len() > 200);
+    support::until("200 questions", || asked.lock().unwrap().len() > 200);
     let asked = asked.lock().unwrap().clone();
     // The table asks for 200 a second.
     let took = asked[200].duration_since(asked[0]);

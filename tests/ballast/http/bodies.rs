@@ -155,7 +155,7 @@ fn slow_peers_lose_nothing() {
                     wire.take(131_072.min(length - heard.len()))
                         .expect("a body"),
                 );
-                thread::sleep(Duration::from_millis(3));
+                support::pause(Duration::from_millis(3));
             }
             assert!(heard == sent[..], "{} bytes", heard.len());
             let answered = match request.target() {
@@ -194,7 +194,7 @@ fn slow_peers_lose_nothing() {
                     body.len()
                 ));
                 client.send(&body);
-                thread::sleep(Duration::from_millis(200));
+                support::pause(Duration::from_millis(200));
                 let response = client.response();
                 assert!(
                     response.body == body[..],

@@ -4,7 +4,6 @@
 use std::io::Write;
 use std::net::Shutdown;
 use std::sync::Arc;
-use std::thread;
 use std::time::Duration;
 
 use crate::http::wire::{Endpoint, Wire, ok, table};
@@ -68,7 +67,7 @@ fn fifty_slow_readers_of_twenty_megabytes_cost_little_memory() {
             for reader in &mut readers {
                 reader.take(32 << 10).expect("a part of the body");
             }
-            thread::sleep(Duration::from_millis(10));
+            support::pause(Duration::from_millis(10));
             most = most.max(serving.resident().saturating_sub(before));
         }
         println!("{READERS} readers of {path}: {} KiB", most >> 10);
@@ -151,9 +150,9 @@ fn connections_that_wait_cost_no_processor_time() {
             clients.push(client);
         }
     }
-    thread::sleep(Duration::from_millis(700));
+    support::pause(Duration::from_millis(700));
     let before = serving.cpu();
-    thread::sleep(Duration::from_secs(1));
+    support::pause(Duration::from_secs(1));
     let took = serving.cpu() - before;
     println!(
         "{} connections: {took:?} of processor time in 1 s",

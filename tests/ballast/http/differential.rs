@@ -3,8 +3,7 @@
 use std::fs;
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, Command, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tempfile::TempDir;
 
@@ -218,14 +217,9 @@ http {{
             process,
             _folder: folder,
         };
-        let begun = Instant::now();
-        while TcpStream::connect(address).is_err() {
-            assert!(
-                begun.elapsed() < Duration::from_secs(20),
-                "{name} does not listen"
-            );
-            thread::sleep(Duration::from_millis(10));
-        }
+        support::until(format_args!("{name} listens"), || {
+            TcpStream::connect(address).is_ok()
+        });
         Some(peer)
     }
 }

@@ -20,7 +20,7 @@ fn stop(ballast: Ballast) -> usize {
 fn connections_end_with_their_next_answer_and_idle_ones_at_once() {
     let endpoint = Endpoint::answering(|request| {
         if request.target() == "/slow" {
-            thread::sleep(Duration::from_millis(700));
+            support::pause(Duration::from_millis(700));
         }
         ok("served")
     });
@@ -42,7 +42,7 @@ fn connections_end_with_their_next_answer_and_idle_ones_at_once() {
     own.send("GET /teapot HTTP/1.1\r\nHo");
     ballast.until(|_| endpoint.heard().len() == 21);
     // The two halves have been read.
-    thread::sleep(Duration::from_millis(50));
+    support::pause(Duration::from_millis(50));
 
     let lateness = Lateness::watch();
     let begun = Instant::now();

@@ -1,6 +1,5 @@
 //! Requests that two readers could understand differently: each is refused, and the endpoint sees nothing of it.
 
-use std::thread;
 use std::time::Duration;
 
 use crate::http::wire::{Endpoint, Wire, table};
@@ -188,7 +187,7 @@ fn a_request_is_understood_the_same_in_whatever_pieces_it_comes() {
     for split in 1..request.len() {
         let (first, second) = request.split_at(split);
         client.send(first);
-        thread::sleep(Duration::from_micros(500));
+        support::pause(Duration::from_micros(500));
         client.send(second);
         assert_eq!(client.response().text(), "/a?b5", "split at {split}");
     }

@@ -1,7 +1,6 @@
 //! Interim responses, and responses without a body.
 
 use std::io::Write;
-use std::thread;
 use std::time::Duration;
 
 use crate::http::wire::{Endpoint, Wire, ok, response, table};
@@ -240,7 +239,7 @@ fn interim_responses_arrive_whole_whatever_follows() {
         client.send(format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n"));
         if expected.is_none() {
             // Longer than it may take to read nothing.
-            thread::sleep(Duration::from_secs(4));
+            support::pause(Duration::from_secs(4));
         }
         let mut interim = 0;
         let last = loop {

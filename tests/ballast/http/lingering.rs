@@ -1,7 +1,6 @@
 //! Answers to clients that are still sending: a close with unread bytes would reset the connection and destroy the answer.
 
 use std::io::Write;
-use std::thread;
 use std::time::Duration;
 
 use crate::http::wire::{Endpoint, Response, Wire, response, routed, table};
@@ -33,7 +32,7 @@ fn a_client_that_uploads_reads_an_early_response_of_the_endpoint() {
                     "too much",
                 ));
                 if reads {
-                    thread::sleep(Duration::from_millis(500));
+                    support::pause(Duration::from_millis(500));
                 }
             }
         });
@@ -87,7 +86,7 @@ fn the_patience_with_a_client_that_goes_on_sending_ends() {
     assert_eq!(client.response().status, 404);
     let begun = std::time::Instant::now();
     while client.stream.write_all(&[b'x'; 1000]).is_ok() {
-        thread::sleep(Duration::from_millis(1));
+        support::pause(Duration::from_millis(1));
         assert!(
             begun.elapsed() < Duration::from_secs(10),
             "it still listens"

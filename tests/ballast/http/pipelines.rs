@@ -3,7 +3,6 @@
 use std::io::Write;
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex};
-use std::thread;
 use std::time::Duration;
 
 use crate::http::wire::{Endpoint, Wire, ok, response, table};
@@ -15,7 +14,7 @@ fn ten_requests_at_once_are_answered_in_order() {
         // The first ones take longest.
         let target = request.target().trim_start_matches('/');
         let number: u64 = target.parse().expect("a number");
-        thread::sleep(Duration::from_millis(20 - 2 * number));
+        support::pause(Duration::from_millis(20 - 2 * number));
         ok(&format!(
             "{number}: {}",
             String::from_utf8_lossy(&request.body)
@@ -59,7 +58,7 @@ fn overfull(first: Vec<u8>, later: &'static [u8]) -> (Endpoint, mpsc::Receiver<(
             }
             wire.send(&first);
             if !later.is_empty() {
-                thread::sleep(Duration::from_millis(20));
+                support::pause(Duration::from_millis(20));
                 wire.stream.write_all(later).ok();
             }
             told.lock().expect("no panic").send(()).ok();
@@ -153,7 +152,7 @@ fn the_rest_of_a_response_that_its_client_did_not_wait_for_is_nobodys() {
             }
             wire.send("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nfirst");
             told.lock().expect("no panic").send(()).ok();
-            thread::sleep(Duration::from_millis(50));
+            support::pause(Duration::from_millis(50));
             wire.stream.write_all(b"later").ok();
         }
     });
@@ -166,7 +165,7 @@ fn the_rest_of_a_response_that_its_client_did_not_wait_for_is_nobodys() {
         let mut other = Wire::to(ballast.address());
         for _ in 0..3 {
             assert_eq!(other.get("/").text(), "served");
-            thread::sleep(Duration::from_millis(30));
+            support::pause(Duration::from_millis(30));
         }
     }
     ballast.until(|ballast| ballast.in_flight() == 0);

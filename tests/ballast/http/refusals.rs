@@ -1,7 +1,6 @@
 //! Ballast's own answers: which status, whose page, and whether the connection goes on.
 
 use std::fs;
-use std::thread;
 use std::time::Duration;
 
 use crate::http::wire::{Endpoint, Wire, ok, routed, service_of, table};
@@ -67,7 +66,7 @@ fn every_refusal_has_its_status_and_keeps_the_connection() {
 #[test]
 fn a_request_that_finds_every_endpoint_full_is_answered_with_503() {
     let endpoint = Endpoint::answering(|_| {
-        thread::sleep(Duration::from_millis(600));
+        support::pause(Duration::from_millis(600));
         ok("served")
     });
     let table = |service: &str| {

@@ -2,7 +2,6 @@
 
 use std::net::{Ipv4Addr, Shutdown};
 use std::sync::mpsc;
-use std::thread;
 use std::time::Duration;
 
 use crate::http::wire::{Endpoint, Wire, ok, response, table};
@@ -29,7 +28,7 @@ fn an_endpoint_that_closes_after_every_response_fails_no_get() {
         let endpoint = Endpoint::scripted(move |wire, endpoint, connection| {
             if endpoint.hear(wire, connection).is_some() {
                 wire.send(ok("served"));
-                thread::sleep(pause);
+                support::pause(pause);
             }
         });
         let ballast = Ballast::serve(&table("", ", retries: 0", &[&endpoint]), 1);
@@ -37,7 +36,7 @@ fn an_endpoint_that_closes_after_every_response_fails_no_get() {
         for request in 0..200 {
             assert_eq!(client.get("/").text(), "served", "request {request}");
             // So that requests meet every moment of the close.
-            thread::sleep(Duration::from_micros(request * 10));
+            support::pause(Duration::from_micros(request * 10));
         }
         assert_eq!(endpoint.heard().len(), 200);
         ballast.until(|ballast| ballast.in_flight() == 0);

@@ -58,7 +58,7 @@ fn no_request_fails_while_tables_change() {
                     assert!(["a", "b", "c", "d"].contains(&response.text().as_str()));
                     assert!(!response.closes());
                     served.fetch_add(1, Ordering::Relaxed);
-                    thread::sleep(Duration::from_millis(15));
+                    support::pause(Duration::from_millis(15));
                 }
             })
         })
@@ -68,7 +68,7 @@ fn no_request_fails_while_tables_change() {
         ballast.swap(&text(generation));
         // 100 a second at most. On a busy machine there are fewer, because requests go before swaps.
         let due = Duration::from_millis(10 * generation as u64);
-        thread::sleep(due.saturating_sub(begun.elapsed()));
+        support::pause(due.saturating_sub(begun.elapsed()));
     }
     let took = begun.elapsed();
     over.store(true, Ordering::Relaxed);
@@ -229,7 +229,7 @@ fn a_removed_endpoint_may_finish_and_gets_no_other_request() {
 #[test]
 fn a_request_in_flight_goes_on_as_it_began() {
     let endpoint = Endpoint::answering(|_| {
-        thread::sleep(Duration::from_millis(300));
+        support::pause(Duration::from_millis(300));
         response("302 Found", "Location: /there\r\n", "slow")
     });
     let text = |route: &str| {

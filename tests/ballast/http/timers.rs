@@ -41,7 +41,7 @@ fn a_head_that_drips_is_answered_at_the_request_timeout() {
         let mut client = Wire::to(ballast.address());
         for _ in 0..requests {
             assert_eq!(client.get("/").text(), "served");
-            thread::sleep(Duration::from_millis(400));
+            support::pause(Duration::from_millis(400));
         }
         let begun = Instant::now();
         let dripping = client.stream.try_clone().unwrap();
@@ -51,7 +51,7 @@ fn a_head_that_drips_is_answered_at_the_request_timeout() {
                 if std::io::Write::write_all(&mut dripping.stream, &[*byte]).is_err() {
                     return;
                 }
-                thread::sleep(Duration::from_millis(100));
+                support::pause(Duration::from_millis(100));
             }
         });
         let response = client.response();
@@ -70,7 +70,7 @@ fn a_connection_between_requests_ends_without_an_answer() {
     let mut client = Wire::to(ballast.address());
     for _ in 0..3 {
         assert_eq!(client.get("/").text(), "served");
-        thread::sleep(Duration::from_millis(200));
+        support::pause(Duration::from_millis(200));
     }
     assert_eq!(client.get("/").text(), "served");
     let begun = Instant::now();
@@ -128,7 +128,7 @@ fn a_body_that_drips_is_waited_for() {
     let mut client = Wire::to(ballast.address());
     client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\n");
     for _ in 0..10 {
-        thread::sleep(Duration::from_millis(100));
+        support::pause(Duration::from_millis(100));
         client.send("x");
     }
     assert_eq!(client.response().text(), "served");
@@ -166,7 +166,7 @@ fn an_endpoint_that_stalls_is_answered_for_with_504() {
 fn an_endpoint_that_reads_nothing_is_answered_for_with_504() {
     let endpoint = Endpoint::scripted(|wire, _, _| {
         wire.request_head();
-        thread::sleep(Duration::from_secs(10));
+        support::pause(Duration::from_secs(10));
     });
     let ballast = ballast("client: 300ms", "server: 600ms", &endpoint);
     let mut client = Wire::to(ballast.address());
@@ -253,7 +253,7 @@ fn a_client_that_leaves_frees_its_endpoint() {
 #[test]
 fn a_client_that_ends_its_direction_gets_its_answers() {
     let endpoint = Endpoint::answering(|request| {
-        thread::sleep(Duration::from_millis(100));
+        support::pause(Duration::from_millis(100));
         ok(request.target())
     });
     let ballast = ballast("", "", &endpoint);

@@ -35,11 +35,9 @@ fn begin_to_end(ballast: Ballast) -> JoinHandle<usize> {
             .expect("a runtime");
         runtime.block_on(ballast.running.stop())
     });
-    let begun = Instant::now();
-    while TcpStream::connect(address).is_ok() {
-        assert!(begun.elapsed() < SOON, "it goes on accepting");
-        thread::sleep(Duration::from_millis(5));
-    }
+    support::until_within(SOON, "it accepts nobody", || {
+        TcpStream::connect(address).is_err()
+    });
     ending
 }
 
@@ -142,7 +140,7 @@ fn a_client_that_has_not_asked_yet_is_answered_within_the_drain() {
         ballast.until(|ballast| sessions(ballast) == 1);
         let begun = Instant::now();
         let ending = begin_to_end(ballast);
-        thread::sleep(Duration::from_millis(200));
+        support::pause(Duration::from_millis(200));
         let answered = match by_http2 {
             true => ask_by_http2(client),
             false => ask_by_http1(client),

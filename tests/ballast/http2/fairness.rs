@@ -150,7 +150,7 @@ fn until_still(count: &AtomicUsize) {
             return;
         }
         before = now;
-        thread::sleep(Duration::from_millis(700));
+        support::pause(Duration::from_millis(700));
     }
 }
 
@@ -343,14 +343,11 @@ fn p99(address: SocketAddr) -> Duration {
 
 /// Asserts that others on the worker wait for no more than a moment while this goes on.
 fn assert_others_are_served(address: SocketAddr, poured: &AtomicUsize, what: &str) {
-    let begun = Instant::now();
-    while poured.load(Ordering::Relaxed) < 4 << 20 {
-        assert!(
-            begun.elapsed() < Duration::from_secs(30),
-            "{what}: nothing flows"
-        );
-        thread::sleep(Duration::from_millis(5));
-    }
+    support::until_within(
+        Duration::from_secs(30),
+        format_args!("{what}: it flows"),
+        || poured.load(Ordering::Relaxed) >= 4 << 20,
+    );
     let lateness = Lateness::watch();
     // Floods have moments in which they ebb.
     let took = [(); ROUNDS].map(|()| p99(address)).into_iter().max();

@@ -4,8 +4,6 @@ use std::ffi::OsStr;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
 
 use crate::http2::programs::built;
 use support::Ballast;
@@ -84,11 +82,9 @@ impl Server {
             .spawn()
             .expect("the server of grpc-go");
         let server = Self { child, address };
-        let end = Instant::now() + Duration::from_secs(20);
-        while TcpStream::connect(address).is_err() {
-            assert!(Instant::now() < end, "the server of grpc-go never listened");
-            thread::sleep(Duration::from_millis(10));
-        }
+        support::until("the server of grpc-go listens", || {
+            TcpStream::connect(address).is_ok()
+        });
         server
     }
 }

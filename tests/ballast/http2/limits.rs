@@ -327,10 +327,7 @@ fn a_connection_that_was_begun_for_a_request_that_is_gone_serves_the_next_one() 
                 if !waits {
                     gate.open();
                     // It may have been given up, and never be complete.
-                    let begun = Instant::now();
-                    while count(1) == 0 && begun.elapsed() < Duration::from_secs(3) {
-                        thread::sleep(Duration::from_millis(5));
-                    }
+                    support::comes_within(Duration::from_secs(3), || count(1) > 0);
                 }
                 let mut next = Raw::to(ballast.address());
                 next.get(1, "/");

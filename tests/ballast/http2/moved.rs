@@ -1,7 +1,6 @@
 //! A frontend that moves to another bind: its connections of HTTP/2 go on, for as long as their requests take.
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::thread;
 use std::time::Duration;
 
 use crate::http2::site::{Gate, H2, on};
@@ -57,7 +56,7 @@ fn requests_of_a_frontend_that_moved_take_as_long_as_they_need() {
         ballast.until(|ballast| ballast.in_flight() == 2);
         ballast.swap(&after);
         // The scenario is the time that passes, while other clients are served.
-        thread::sleep(Duration::from_millis(3_500));
+        support::pause(Duration::from_millis(3_500));
         client.data(3, b"late", true);
         gate.open();
         for (stream, expected) in [(1, ""), (3, "early late")] {

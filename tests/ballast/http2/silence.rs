@@ -97,7 +97,7 @@ fn a_connection_on_which_a_request_timed_out_gets_no_further_one() {
                     thread::spawn(move || {
                         for part in 1..=PARTS {
                             let flags = if part == PARTS { END_STREAM } else { 0 };
-                            thread::sleep(Duration::from_millis(100));
+                            support::pause(Duration::from_millis(100));
                             writer
                                 .write_all(&frame(DATA, flags, heard.stream, b"x"))
                                 .ok();
@@ -193,7 +193,7 @@ fn a_head_that_does_not_end_has_a_deadline_though_other_requests_are_under_way()
                     if dripping.write_all(&encode(&[("x", "")])[..1]).is_err() {
                         return;
                     }
-                    thread::sleep(Duration::from_millis(200));
+                    support::pause(Duration::from_millis(200));
                 }
             });
         }

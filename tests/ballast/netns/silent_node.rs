@@ -23,11 +23,11 @@ fn a_silent_node_costs_the_first_clients_little_once_and_later_ones_nothing() {
         let ballast = Watched::serve(&table_of_two_nodes(), 2);
         let pings = Pings::begin(established(&ballast, node_address(1)));
         let (load, lateness) = (Load::begin(ballast.address()), Lateness::watch());
-        thread::sleep(Duration::from_millis(700));
+        support::pause(Duration::from_millis(700));
 
         site.silence(0);
         let silent_from = load.begun.elapsed();
-        thread::sleep(Duration::from_millis(4200));
+        support::pause(Duration::from_millis(4200));
         let sessions = || sessions(&ballast, node_address(0));
         let before = sessions();
         site.heal(0);
@@ -119,7 +119,7 @@ impl Pings {
             while !stop.load(Ordering::Relaxed) {
                 ping(&mut client).expect("an echo");
                 answers += 1;
-                thread::sleep(Duration::from_millis(10));
+                support::pause(Duration::from_millis(10));
             }
             answers
         };
@@ -164,7 +164,7 @@ impl Load {
                 ping(&mut connect(address)).expect("a connection");
                 let took = begun.elapsed() - came;
                 visits.push(Visit { came, took });
-                thread::sleep(Duration::from_millis(20));
+                support::pause(Duration::from_millis(20));
             }
             visits
         };

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -85,16 +85,14 @@ impl Browser {
 
     /// Waits until an expression is true.
     pub(crate) fn until(&self, expression: &str) {
-        let begun = Instant::now();
-        while self.value(&format!("Boolean({expression})")) != true {
-            assert!(
-                begun.elapsed() < PATIENCE,
-                "it never came: {expression}\n{}\nconsole: {:?}",
-                self.text("document.getElementById('main').innerText"),
-                self.console()
-            );
-            thread::sleep(Duration::from_millis(50));
-        }
+        let script = format!("Boolean({expression})");
+        let in_time = support::comes_within(PATIENCE, || self.value(&script) == true);
+        assert!(
+            in_time,
+            "it never came: {expression}\n{}\nconsole: {:?}",
+            self.text("document.getElementById('main').innerText"),
+            self.console()
+        );
     }
 
     /// Clicks as somebody with a mouse does: what cannot be seen cannot be clicked.
@@ -138,18 +136,12 @@ impl Browser {
 
     fn find(&self, selector: &str) -> String {
         let using = json!({"using": "css selector", "value": selector});
-        let begun = Instant::now();
-        loop {
+        let found = support::found_within(PATIENCE, || {
             let found = self.post("/elements", &using);
-            let first = found
-                .as_array()
-                .and_then(|all| all.first()?.as_object()?.values().next());
-            if let Some(element) = first {
-                return element.as_str().unwrap().to_owned();
-            }
-            assert!(begun.elapsed() < PATIENCE, "there is no {selector}");
-            thread::sleep(Duration::from_millis(50));
-        }
+            let first = found.as_array()?.first()?.as_object()?.values().next()?;
+            Some(first.as_str().unwrap().to_owned())
+        });
+        found.unwrap_or_else(|| panic!("there is no {selector}"))
     }
 
     fn post(&self, path: &str, body: &Value) -> Value {

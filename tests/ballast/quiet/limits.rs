@@ -117,25 +117,17 @@ fn clients_above_the_limit_wait_in_the_backlog() {
             client
         })
         .collect();
-    thread::sleep(Duration::from_millis(100));
+    support::pause(Duration::from_millis(100));
     assert!(waiting.iter().all(Client::still_waits));
     assert_eq!(ballast.in_flight(), 2);
     while !inside.is_empty() {
         inside.pop();
         // One place has become free: exactly one more is served.
-        let begun = Instant::now();
-        let next = loop {
-            match waiting.iter().position(|client| !client.still_waits()) {
-                Some(next) => break next,
-                None if waiting.is_empty() => break usize::MAX,
-                None => assert!(
-                    begun.elapsed() < Duration::from_secs(10),
-                    "nobody's turn came"
-                ),
-            }
-            thread::sleep(Duration::from_millis(1));
-        };
-        if next < waiting.len() {
+        let next = support::found_within(Duration::from_secs(10), || {
+            let next = waiting.iter().position(|client| !client.still_waits());
+            (next.is_some() || waiting.is_empty()).then_some(next)
+        });
+        if let Some(next) = next.expect("somebody's turn") {
             let mut client = waiting.remove(next);
             client.answer().unwrap();
             inside.push(client);
@@ -252,7 +244,7 @@ fn a_rate_rejects_if_the_table_says_so() {
     );
     until_refused(&ballast, "max-connections", turned_away);
     // After a second the bucket is full again.
-    thread::sleep(Duration::from_millis(1_100));
+    support::pause(Duration::from_millis(1_100));
     come(ballast.address());
 }
 
@@ -445,7 +437,7 @@ fn a_full_process_rejects_where_the_table_says_so() {
     ballast.until(|ballast| ballast.metrics().contains(counted));
     let mut waiting = Client::from([127, 0, 0, 1], ports[0]).unwrap();
     waiting.stream.write_all(b"?").unwrap();
-    thread::sleep(Duration::from_millis(100));
+    support::pause(Duration::from_millis(100));
     assert!(waiting.still_waits());
     inside.pop();
     waiting.answer().unwrap();
@@ -501,7 +493,7 @@ fn a_trusted_peer_that_takes_too_long_is_reset() {
     let sent = line
         .iter()
         .take_while(|byte| {
-            thread::sleep(Duration::from_millis(50));
+            support::pause(Duration::from_millis(50));
             slow.write_all(&[**byte]).is_ok()
         })
         .count();

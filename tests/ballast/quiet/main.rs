@@ -1,6 +1,7 @@
 //! `ballast`, started in the test's own process, in tests that measure times, weigh this process or open as many connections as a
-//! machine permits. `tests/all` runs nothing beside them.
+//! machine permits. Those of `intake` are here because tables are read at a low priority. `tests/all` runs nothing beside them.
 
+mod intake;
 mod limits;
 mod loops;
 mod swap;

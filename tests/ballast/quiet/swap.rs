@@ -90,7 +90,7 @@ impl Storm {
             ballast.swap(&storm_table(&servers, generation));
             tables.served.store(generation, Ordering::SeqCst);
             swaps.push(begun.elapsed());
-            thread::sleep(Duration::from_millis(10 * generation).saturating_sub(begun.elapsed()));
+            support::pause(Duration::from_millis(10 * generation).saturating_sub(begun.elapsed()));
         }
         tables.over.store(true, Ordering::SeqCst);
         let (took, others) = (begun.elapsed(), others.share());
@@ -206,7 +206,7 @@ async fn guests(
                 drop(place);
             });
         }
-        tokio::time::sleep(Duration::from_millis(1)).await;
+        support::pause_async(Duration::from_millis(1)).await;
     }
     let all = at_once.acquire_many(1_000).await;
     drop(all);
@@ -239,7 +239,7 @@ async fn visit(
     if stay.is_zero() {
         return Ok(());
     }
-    tokio::time::sleep(stay).await;
+    support::pause_async(stay).await;
     match guest.ask().await {
         Ok(again) if again == heard => Ok(()),
         Ok(again) => Err(format!("moved from {heard} to {again}")),

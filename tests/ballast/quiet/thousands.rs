@@ -92,7 +92,7 @@ fn swap_until(over: &AtomicBool, ballast: &Ballast, servers: &[SocketAddr]) -> V
         ballast.swap(&table(swaps.len() + 1, servers));
         swaps.push((written, now()));
         let next = Duration::from_millis(10) * u32::try_from(swaps.len()).expect("not so many");
-        thread::sleep(next.saturating_sub(begun.elapsed()));
+        support::pause(next.saturating_sub(begun.elapsed()));
     }
     swaps
 }

@@ -44,10 +44,9 @@ fn invented_clients_take_bounded_memory_and_the_others_are_served() {
         let sent = datagrams::send_many(&flood, &datagrams).expect("it is sent");
         invented += u32::try_from(sent).expect("a batch");
         // No faster than they are taken: each one is to cost a flow.
-        while seen(&ballast) + 1_000 < u64::from(invented) {
-            assert!(begun.elapsed() < 2 * AT_MOST, "it takes no more");
-            thread::sleep(Duration::from_micros(200));
-        }
+        support::until_within(2 * AT_MOST, "it takes more", || {
+            seen(&ballast) + 1_000 >= u64::from(invented)
+        });
         if invented.is_multiple_of(16_384) {
             established.iter().for_each(ask);
             if evicted(&ballast) > 0 && full.is_none() {

@@ -56,7 +56,7 @@ fn bulk_behind_a_proxy_header_arrives_once_and_in_order_and_is_spliced() {
         let mut from = 0;
         for cut in cuts {
             client.write_all(&whole[from..*cut]).unwrap();
-            thread::sleep(Duration::from_millis(2));
+            support::pause(Duration::from_millis(2));
             from = *cut;
         }
         client.write_all(&whole[from..]).unwrap();
@@ -136,7 +136,7 @@ fn length(seed: u64) -> usize {
 /// Small and large ones in turns of some length, so that directions change between copying and splicing.
 fn piece(dice: &mut Rng) -> usize {
     if dice.below(200) == 0 {
-        thread::sleep(Duration::from_millis(dice.below(20)));
+        support::pause(Duration::from_millis(dice.below(20)));
     }
     let most = [600, 9_000, 200_000][usize::try_from(dice.below(3)).expect("a small number")];
     1 + usize::try_from(dice.below(most)).expect("a small number")

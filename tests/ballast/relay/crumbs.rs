@@ -3,7 +3,6 @@
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr};
 use std::sync::mpsc::{Receiver, channel};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use socket2::SockRef;
@@ -63,7 +62,7 @@ fn slow_reader() -> (SocketAddr, Receiver<(Vec<u8>, Duration)>) {
                 return told.send((heard, longest)).expect("somebody who waits");
             }
             heard.extend_from_slice(&bytes[..read]);
-            thread::sleep(Duration::from_millis(1));
+            support::pause(Duration::from_millis(1));
         }
     });
     (address, heard)

@@ -65,7 +65,7 @@ fn who_is_done_sending_while_its_endpoint_is_dialed_is_served() {
         client.shutdown(Shutdown::Write).unwrap();
     }
     // It is heard of at once, if at all.
-    std::thread::sleep(Duration::from_millis(200));
+    support::pause(Duration::from_millis(200));
     assert_eq!(ballast.in_flight(), 2);
     door.open(|mut client| {
         let mut question = String::new();

@@ -17,7 +17,7 @@ use support::{ask, named_server, server, table};
 fn who_is_done_sending_still_hears_a_late_answer() {
     let late = server(|mut client| {
         assert_eq!(hear(&mut client), (vec![1], End::Clean));
-        thread::sleep(Duration::from_secs(2));
+        support::pause(Duration::from_secs(2));
         client.write_all(&noise(1 << 20, 1)).unwrap();
     });
     let ballast = Watched::serve(&table("", "", &[late]), 1);
@@ -74,7 +74,7 @@ fn the_end_comes_right_behind_bytes_that_had_to_wait() {
     let (told, waiting) = channel();
     let late = server(move |mut client| {
         // Long enough for all buffers between to fill.
-        thread::sleep(Duration::from_millis(500));
+        support::pause(Duration::from_millis(500));
         let begun = Instant::now();
         let (heard, end) = hear(&mut client);
         told.send((heard, end, begun.elapsed())).unwrap();
@@ -286,7 +286,7 @@ fn a_server_that_resets_while_the_client_reads_nothing_is_noticed_without_a_spin
 
 /// Looks at the processor time since `begun` over two seconds at least: less than 5 % of it.
 fn assert_rested(ballast: &Watched, before: Duration, begun: Instant) {
-    thread::sleep(Duration::from_secs(2).saturating_sub(begun.elapsed()));
+    support::pause(Duration::from_secs(2).saturating_sub(begun.elapsed()));
     let (used, of) = (ballast.cpu().saturating_sub(before), begun.elapsed());
     assert!(used < of / 20, "{used:?} of {of:?}");
 }

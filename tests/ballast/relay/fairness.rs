@@ -143,7 +143,7 @@ impl Pings {
 
     fn p99_over(&self, time: Duration) -> Duration {
         while self.took.try_recv().is_ok() {}
-        thread::sleep(time);
+        support::pause(time);
         let mut took: Vec<Duration> = self.took.try_iter().collect();
         assert!(took.len() > FLOWS, "only {} pings", took.len());
         took.sort_unstable();
@@ -159,7 +159,7 @@ async fn ping_forever(
 ) {
     stream.set_nodelay(true).expect("an option");
     let mut ready = Some(ready);
-    tokio::time::sleep(phase).await;
+    support::pause_async(phase).await;
     let mut tick = tokio::time::interval(EVERY);
     loop {
         tick.tick().await;

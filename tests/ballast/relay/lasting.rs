@@ -1,7 +1,6 @@
 //! Who says nothing for long is asked by the kernel whether it is still there: the list of sockets says when next.
 
 use std::fs;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use support::peers::{Watched, ping};
@@ -30,15 +29,10 @@ fn both_legs_of_a_silent_connection_are_asked_whether_they_are_there() {
 
 /// Waits until the leg that is meant has a timer for the next question, and says when that is.
 fn await_question(is_meant: impl Fn(&Leg) -> bool) -> Duration {
-    let begun = Instant::now();
-    loop {
-        let question = legs().find(&is_meant).and_then(|leg| leg.asked_in);
-        if let Some(asked_in) = question {
-            return asked_in;
-        }
-        assert!(begun.elapsed() < Duration::from_secs(20), "it never came");
-        thread::sleep(Duration::from_millis(20));
-    }
+    let question = support::found_within(Duration::from_secs(20), || {
+        legs().find(&is_meant).and_then(|leg| leg.asked_in)
+    });
+    question.expect("the leg has no timer for a question")
 }
 
 /// One end of a connection that stands.

@@ -19,12 +19,12 @@ fn never_closing(pause: Duration, drips: u32) -> std::net::SocketAddr {
         client.write_all(&byte).expect("a write");
         assert_eq!(hear(&mut client), (Vec::new(), End::Clean));
         for _ in 0..drips {
-            thread::sleep(pause);
+            support::pause(pause);
             if client.write_all(&[1]).is_err() {
                 return;
             }
         }
-        thread::sleep(Duration::from_secs(20));
+        support::pause(Duration::from_secs(20));
         drop(client);
     })
 }
@@ -67,7 +67,7 @@ fn a_connection_with_bytes_that_wait_is_the_fault_of_who_takes_none() {
     assert_eq!(aborts(&ballast), (1, 0));
 
     let deaf = server(|client| {
-        thread::sleep(Duration::from_secs(30));
+        support::pause(Duration::from_secs(30));
         drop(client);
     });
     // The client may be silent for less long, but it is not the silent one.
@@ -121,7 +121,7 @@ fn patience_with_half_closed_ones_is_nothing_to_an_open_and_silent_one() {
     let ballast = Watched::serve(&table(&frontend, &service, &[echo_server()]), 1);
     let mut client = ballast.connect();
     ping(&mut client).unwrap();
-    thread::sleep(Duration::from_millis(800));
+    support::pause(Duration::from_millis(800));
     ping(&mut client).unwrap();
 }
 
@@ -145,7 +145,7 @@ fn the_expiry_of_half_closed_connections_costs_next_to_nothing() {
         client.shutdown(Shutdown::Write).unwrap();
     }
     ballast.until(|ballast| ballast.in_flight() == 0);
-    thread::sleep(Duration::from_secs(2).saturating_sub(begun.elapsed()));
+    support::pause(Duration::from_secs(2).saturating_sub(begun.elapsed()));
     let (used, of) = (ballast.cpu() - before, begun.elapsed());
     assert!(used < of / 20, "{used:?} of {of:?}");
 }
@@ -157,7 +157,7 @@ fn timers_that_are_put_off_again_and_again_cost_next_to_nothing() {
     let ballast = Watched::serve(&table(&frontend, &service, &[dripping]), 1);
     let clients: Vec<_> = (0..10).map(|_| half_closed(&ballast)).collect();
     let (before, begun) = (ballast.cpu(), Instant::now());
-    thread::sleep(Duration::from_secs(3));
+    support::pause(Duration::from_secs(3));
     let (used, of) = (ballast.cpu() - before, begun.elapsed());
     assert!(used < of / 20, "{used:?} of {of:?}");
     assert_eq!(ballast.in_flight(), 10, "all of them live");
@@ -183,7 +183,7 @@ fn a_connect_that_takes_longer_than_the_idle_time_is_no_error() {
     }
     ballast.until(|ballast| ballast.in_flight() == 50);
     // The first SYNs have been dropped, and so are those that repeat them after a second.
-    thread::sleep(Duration::from_millis(1200));
+    support::pause(Duration::from_millis(1200));
     door.open(|mut client| {
         if client.read_exact(&mut [0]).is_ok() {
             client.write_all(b"at last").unwrap();

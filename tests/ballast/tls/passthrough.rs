@@ -110,7 +110,7 @@ fn a_client_that_does_not_finish_its_hello_is_cut_off() {
         if slow.write_all(&[*byte]).is_err() {
             break;
         }
-        std::thread::sleep(Duration::from_millis(5));
+        support::pause(Duration::from_millis(5));
     }
     assert!(begun.elapsed() < Duration::from_secs(5));
     assert_ends(slow.read(&mut [0]));
@@ -133,7 +133,7 @@ fn a_hello_in_many_pieces_reaches_the_endpoint_whole() {
         let read = client.read(&mut bytes).unwrap_or_default();
         for piece in bytes[..read].chunks(100) {
             to.write_all(piece).ok();
-            std::thread::sleep(Duration::from_millis(1));
+            support::pause(Duration::from_millis(1));
         }
         let (mut from, mut back) = (
             to.try_clone().expect("a copy"),

@@ -232,7 +232,7 @@ fn a_hundred_clients_ask_while_a_hundred_tables_a_second_are_swapped() {
         ballast.swap(&table(&bind, "", &labels, &order));
         // 100 a second; a busy machine makes as many as it can.
         next += Duration::from_millis(10);
-        thread::sleep(next.saturating_duration_since(Instant::now()));
+        support::pause(next.saturating_duration_since(Instant::now()));
     }
     done.store(true, Ordering::Relaxed);
     let asked: u64 = clients
@@ -289,7 +289,7 @@ fn the_end_waits_for_a_flow_that_is_not_idle() {
             while !done.load(Ordering::Relaxed) {
                 // Refused once the process has ended.
                 busy.send(b"?").ok();
-                thread::sleep(Duration::from_millis(50));
+                support::pause(Duration::from_millis(50));
             }
         });
         let cut = end(ballast);
@@ -329,9 +329,7 @@ fn at_the_end_flows_are_waited_for_and_no_new_ones_begin() {
         .build()
         .expect("a runtime");
     let ending = thread::spawn(move || runtime.block_on(ballast.running.stop()));
-    while shared.connections() == 0 {
-        thread::sleep(Duration::from_millis(1));
-    }
+    support::until("a connection", || shared.connections() > 0);
     assert_eq!(say(&old, "while it ends"), "while it ends");
     let late = client(address);
     late.set_read_timeout(Some(Duration::from_millis(200)))

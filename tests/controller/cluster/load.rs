@@ -91,7 +91,7 @@ pub(crate) fn during(cluster: &Cluster, work: impl FnOnce()) -> Noticed {
                 let now = cluster.published();
                 unpublished += u64::from(now.is_empty());
                 *lock(published) = now;
-                thread::sleep(LOOK);
+                support::pause(LOOK);
             }
             unpublished
         });
@@ -109,9 +109,9 @@ pub(crate) fn during(cluster: &Cluster, work: impl FnOnce()) -> Noticed {
         }
         // A failure of the work ends the load, too.
         let ends = Ends(over);
-        thread::sleep(BEFORE_AND_AFTER);
+        support::pause(BEFORE_AND_AFTER);
         work();
-        thread::sleep(BEFORE_AND_AFTER);
+        support::pause(BEFORE_AND_AFTER);
         drop(ends);
         noticed.unpublished = follows.join().expect("a thread that ends");
     });
@@ -210,7 +210,7 @@ fn ask_on(
                 let asked = Instant::now();
                 watch.note(asked, get(address, "/", Duration::from_secs(5)));
             }
-            thread::sleep(Duration::from_millis(25));
+            support::pause(Duration::from_millis(25));
         }
     });
 }

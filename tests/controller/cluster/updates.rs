@@ -20,7 +20,7 @@ fn a_rolling_update_fails_no_request_of_published_addresses(cluster: &mut Cluste
                 let ask = move || get(address, "/cgi-bin/slow", Duration::from_secs(30));
                 scope.spawn(move || cluster.client.network.within(ask))
             });
-            thread::sleep(Duration::from_millis(200));
+            support::pause(Duration::from_millis(200));
             cluster.kubectl(&["-n", "ballast", "rollout", "restart", "daemonset/ballast"]);
             cluster.rolled_out("ballast", "daemonset/ballast");
             cluster.until_published(&cluster.addresses());

@@ -151,7 +151,7 @@ impl Api {
                         WatchEvent::Deleted(_) | WatchEvent::Bookmark(_) => {}
                     }
                 }
-                tokio::time::sleep(Duration::from_millis(100)).await;
+                support::pause_async(Duration::from_millis(100)).await;
             }
         });
     }

@@ -1,7 +1,6 @@
 //! What users are told: the reasons that they search for, once.
 
 use std::fs;
-use std::thread;
 use std::time::Duration;
 
 use serde_json::json;
@@ -228,7 +227,7 @@ fn a_warning_that_could_not_be_written_is_told_by_the_next_leader() {
         let mut fewer = rules.as_array().cloned().expect("rules");
         fewer.retain(|rule| rule["apiGroups"][0] != "events.k8s.io");
         corner.plane.admin.patch(role, &json!({"rules": fewer}));
-        thread::sleep(RIGHTS);
+        support::pause(RIGHTS);
         corner.publish(&[]);
         corner.apply(&service("web", 80, ""));
         until("the publisher's finalizer", || {
@@ -239,7 +238,7 @@ fn a_warning_that_could_not_be_written_is_told_by_the_next_leader() {
         assert_eq!(corner.events("web"), []);
 
         corner.plane.admin.patch(role, &json!({"rules": rules}));
-        thread::sleep(RIGHTS);
+        support::pause(RIGHTS);
         assert_eq!(corner.take_publisher().process.stop(), Some(0));
         corner.publish(&[]);
         let warning = corner.until_told("web", "UnAvailableLoadBalancer");

@@ -30,13 +30,12 @@ fn an_endpoint_change_reaches_the_next_client() {
                 let address = pods.addresses[pod].to_string();
                 corner.apply(&pods.slice("web", &[pod]));
                 let begun = Instant::now();
-                while !node.ask(80).is_ok_and(|heard| heard.starts_with(&address)) {
-                    assert!(begun.elapsed() < Duration::from_secs(20), "it never came");
-                    thread::sleep(Duration::from_millis(1));
-                }
+                support::until("the answer of the other pod", || {
+                    node.ask(80).is_ok_and(|heard| heard.starts_with(&address))
+                });
                 let lasted = begun.elapsed();
                 // Changes that come apart, not into each other's debounce.
-                thread::sleep(Duration::from_millis(250));
+                support::pause(Duration::from_millis(250));
                 lasted
             })
             .collect();
@@ -98,7 +97,7 @@ fn many_services_cost_little() {
             Duration::from_millis(400),
         );
         let (before, writes) = (controller.cpu(), corner.writes().len());
-        thread::sleep(Duration::from_secs(20));
+        support::pause(Duration::from_secs(20));
         let rest = (controller.cpu() - before) / 20;
         holds(
             "processor time a second at rest",
@@ -144,7 +143,7 @@ pub(crate) fn make_many(corner: &Corner<'_>, services: usize, endpoints: usize) 
 pub(crate) fn quiet(process: &Process) {
     let is_quiet = || {
         let before = process.cpu();
-        thread::sleep(Duration::from_secs(2));
+        support::pause(Duration::from_secs(2));
         process.cpu() - before <= Duration::from_millis(30)
     };
     assert!(comes_within(Duration::from_secs(600), is_quiet));

@@ -22,7 +22,7 @@ fn names_are_served_as_installed_until_a_load_balancer_takes_port_80() {
         let balanced = Pod::start(corner, "balanced");
         let node = LbNode::start(corner, "a", &[]);
         // The newest Service is told for all; default/kubernetes is another one, and ages are whole seconds.
-        thread::sleep(A_SECOND);
+        support::pause(A_SECOND);
         corner.apply(&cluster_ip("web"));
         corner.apply(&pod.slice("web"));
         let name = format!("http://{}/web/a?b", node.address());
@@ -41,7 +41,7 @@ fn names_are_served_as_installed_until_a_load_balancer_takes_port_80() {
             controller.log().contains("RoutesWithdrawn")
         });
         // A younger Service that asks for a route of that port does not get it.
-        thread::sleep(A_SECOND);
+        support::pause(A_SECOND);
         corner.apply(&cluster_ip("late"));
         corner.annotate("late", &json!({"ballast.dev/host": "late.example.com"}));
         let told = corner.until_told("late", "AllocationFailed");

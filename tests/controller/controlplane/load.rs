@@ -40,10 +40,10 @@ fn many_nodes_ask_little() {
             })
         };
         until("all is published", || published_at(count));
-        thread::sleep(Duration::from_secs(10));
+        support::pause(Duration::from_secs(10));
 
         let (rest, seconds) = (corner.asked_by(NODES).len(), 20);
-        thread::sleep(Duration::from_secs(seconds));
+        support::pause(Duration::from_secs(seconds));
         let asked = corner.asked_by(NODES).split_off(rest);
         for entry in &asked {
             let is_own = entry["verb"] == "patch" && entry["objectRef"]["resource"] == "leases";
@@ -59,7 +59,7 @@ fn many_nodes_ask_little() {
         for round in 0..20 {
             let change = json!({"ballast.dev/description": round.to_string()});
             corner.annotate("s7", &change);
-            thread::sleep(Duration::from_millis(400));
+            support::pause(Duration::from_millis(400));
         }
         let asked = corner.asked_by(NODES).split_off(before);
         let renewals = self::renewals(&asked);
@@ -254,7 +254,7 @@ fn acknowledge(folders: &[PathBuf], ended: &AtomicBool) {
                 known.insert(folder.clone(), generation);
             }
         }
-        thread::sleep(Duration::from_millis(20));
+        support::pause(Duration::from_millis(20));
     }
 }
 

@@ -5,26 +5,15 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 pub(crate) use rustix::process::Signal;
 use rustix::process::{Pid, kill_process};
+pub(crate) use support::comes_within;
 
 /// Waits for something that must come.
 pub(crate) fn until(what: &str, come: impl FnMut() -> bool) {
     assert!(comes_within(PATIENCE, come), "it never came: {what}");
-}
-
-/// Whether something comes in this time.
-pub(crate) fn comes_within(time: Duration, mut come: impl FnMut() -> bool) -> bool {
-    let begun = Instant::now();
-    while !come() {
-        if begun.elapsed() > time {
-            return false;
-        }
-        thread::sleep(Duration::from_millis(20));
-    }
-    true
 }
 
 /// A program that a test runs. It is killed when it is dropped; if the test fails, its last words are shown.

@@ -46,7 +46,7 @@ fn a_service_that_is_created_alone_is_published_soon() {
                 let name = format!("s{number}");
                 corner.until_published(&name, &[&addresses[0], &addresses[1]]);
                 let lasted = begun.elapsed();
-                thread::sleep(Duration::from_millis(300));
+                support::pause(Duration::from_millis(300));
                 lasted
             })
             .collect();
@@ -120,7 +120,7 @@ fn published_while_created(
         let created: Vec<Instant> = (0..count)
             .map(|number| {
                 let at = begun + Duration::from_millis(100) * u32::from(number);
-                thread::sleep(at.saturating_duration_since(Instant::now()));
+                support::pause(at.saturating_duration_since(Instant::now()));
                 let wave =
                     a_service(first + number).replace("{name:", "{labels: {wave: new}, name:");
                 corner.apply(&wave);
@@ -162,7 +162,7 @@ fn a_tenant_that_never_rests_delays_nobody() {
                             return;
                         }
                         corner.patch("Service", &format!("s{number}"), &flip);
-                        thread::sleep(Duration::from_millis(20));
+                        support::pause(Duration::from_millis(20));
                     }
                 }
             });
@@ -399,12 +399,12 @@ fn at_rest_a_node_writes_its_lease_and_asks_for_nothing() {
         let node = LbNode::start(corner, "a", &[]);
         corner.apply(&service("web", 80, ""));
         corner.until_published("web", &[&node.address()]);
-        thread::sleep(Duration::from_secs(8));
+        support::pause(Duration::from_secs(8));
         let (asked, decisions) = (corner.asked_by(NODES).len(), decisions(&node.metrics()));
         let of_publisher = corner.take_publisher();
         let decided = self::decisions(&of_publisher.metrics());
         let publisher = corner.asked_by(PUBLISHERS).len();
-        thread::sleep(Duration::from_secs(20));
+        support::pause(Duration::from_secs(20));
         // A watch ends and begins anew every half minute.
         let asked = corner.asked_by(NODES).split_off(asked);
         let leases = asked
@@ -445,7 +445,7 @@ fn at_rest_a_node_writes_its_lease_and_asks_for_nothing() {
                 &node.name,
                 &json!({"metadata": {"annotations": {"touched": "yes"}}}),
             );
-            thread::sleep(Duration::from_secs(1));
+            support::pause(Duration::from_secs(1));
         }
         assert_eq!(self::decisions(&node.metrics()), decisions);
         assert_eq!(self::decisions(&of_publisher.metrics()), decided);
@@ -460,7 +460,7 @@ fn at_rest_a_node_writes_its_lease_and_asks_for_nothing() {
                 .admin
                 .ask(Method::PATCH, &status, Some(&heartbeat)),
         );
-        thread::sleep(Duration::from_secs(2));
+        support::pause(Duration::from_secs(2));
         assert_eq!(self::decisions(&node.metrics()), decisions);
     });
 }

@@ -84,7 +84,7 @@ fn the_later_of_two_services_with_one_port_is_pending_until_it_is_free() {
         corner.apply(&service("first", 80, ""));
         corner.until_published("first", &[&node.address()]);
         // Who was first is told by whole seconds.
-        std::thread::sleep(Duration::from_millis(1100));
+        support::pause(Duration::from_millis(1100));
         corner.apply(&service("second", 80, ""));
         let told = corner.until_told("second", "AllocationFailed");
         assert_eq!(told.kind, "Warning");
@@ -358,10 +358,10 @@ fn a_service_that_takes_the_name_of_a_deleted_one_is_not_written_for_it() {
         for round in 0..30 {
             corner.apply(&service("web", 80, ""));
             // The publisher decides and writes at some time of this.
-            std::thread::sleep(Duration::from_millis(20 * round % 400));
+            support::pause(Duration::from_millis(20 * round % 400));
             corner.delete("Service", "web");
             corner.apply(&service("web", 80, class));
-            std::thread::sleep(Duration::from_millis(200));
+            support::pause(Duration::from_millis(200));
             let fields = corner.service("web")["metadata"]["managedFields"].clone();
             assert!(
                 !fields.to_string().contains("ballast"),

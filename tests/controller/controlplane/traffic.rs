@@ -177,7 +177,7 @@ fn turn_every_knob_under_load(
                         };
                         drop(busy);
                         // Bounded: a few hundred a second at most.
-                        thread::sleep(Duration::from_millis(5));
+                        support::pause(Duration::from_millis(5));
                     }
                 });
             });

@@ -29,7 +29,7 @@ fn a_slice_that_changes_without_meaning_causes_no_write() {
         for round in 0..50 {
             let noise = json!({"metadata": {"annotations": {"round": round.to_string()}}});
             corner.patch("EndpointSlice", "web", &noise);
-            thread::sleep(Duration::from_millis(100));
+            support::pause(Duration::from_millis(100));
         }
         // And then a change that means something, so that the noise was surely looked at.
         assert_eq!(file(&node), table);
@@ -119,12 +119,12 @@ spec: {type: ExternalName, externalName: absent.example, ports: [{port: 8080}]}
                     let host = format!("absent-{number}.example");
                     let host = json!({"spec": {"externalName": host}});
                     corner.patch("Service", "outside", &host);
-                    thread::sleep(Duration::from_millis(50));
+                    support::pause(Duration::from_millis(50));
                 }
             });
             let mut slowest = Duration::ZERO;
             for round in 0..30 {
-                thread::sleep(Duration::from_millis(150));
+                support::pause(Duration::from_millis(150));
                 let pod = (round + 1) % 2;
                 corner.apply(&pods.slice("web", &[pod]));
                 let begun = Instant::now();
@@ -160,7 +160,7 @@ fn an_api_server_that_is_away_changes_nothing() {
         corner.plane.crash();
         // Longer than every Lease lives.
         for _ in 0..15 {
-            thread::sleep(Duration::from_secs(1));
+            support::pause(Duration::from_secs(1));
             for node in &nodes {
                 node.ask(80).expect("an answer");
             }

@@ -9,7 +9,6 @@ use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
-use tokio::time::{sleep, timeout};
 
 use super::api::{Api, Habits, PATIENCE};
 use support::program::program;
@@ -120,7 +119,7 @@ async fn a_status_that_is_refused_is_told_to_its_owner_in_the_servers_words() {
         assert!(!is_it || note.ends_with("as the test wants it"), "{note}");
     }
     let before = api.requests().iter().filter(|path| writes(path)).count();
-    sleep(Duration::from_secs(4)).await;
+    support::pause_async(Duration::from_secs(4)).await;
     let after = api.requests().iter().filter(|path| writes(path)).count();
     assert!(
         after - before <= 2,
@@ -134,7 +133,7 @@ async fn a_status_that_is_refused_is_told_to_its_owner_in_the_servers_words() {
     api.put("services", named);
     let count = || api.requests().iter().filter(|path| writes(path)).count();
     api.until("another try", |_| count() > after).await;
-    sleep(Duration::from_secs(3)).await;
+    support::pause_async(Duration::from_secs(3)).await;
     assert!(count() - after <= 10, "{} tries", count() - after);
     api.behave(Habits::default());
     api.until("addresses", |api| published(api).len() == 2)
@@ -170,7 +169,7 @@ async fn a_service_without_room_for_our_annotations_is_published_all_the_same() 
         patches.count()
     };
     let before = writes();
-    sleep(Duration::from_secs(4)).await;
+    support::pause_async(Duration::from_secs(4)).await;
     assert!(writes() - before <= 1, "{before} and then {}", writes());
 }
 
@@ -244,7 +243,7 @@ impl Node {
             tokio::spawn(async move {
                 loop {
                     answer(&serves, &[]);
-                    sleep(Duration::from_millis(20)).await;
+                    support::pause_async(Duration::from_millis(20)).await;
                 }
             }),
         ];
@@ -285,13 +284,10 @@ impl Node {
     /// From now on none of these is served.
     async fn fail(&self, services: usize) {
         let table = self.folder.path().join("table");
-        let is_served = async {
-            // Services come into the table as they are given their ports.
-            while frontends(&table) < services || !table.join("ack.json").exists() {
-                sleep(Duration::from_millis(20)).await;
-            }
-        };
-        timeout(PATIENCE, is_served).await.expect("a table");
+        // Services come into the table as they are given their ports.
+        let is_served = || frontends(&table) >= services && table.join("ack.json").exists();
+        let in_time = support::comes_within_async(PATIENCE, is_served).await;
+        assert!(in_time, "no table");
         self.tasks[1].abort();
         let failed: Vec<Value> = (0..services)
             .map(|number| {
@@ -392,7 +388,7 @@ async fn quiet(api: &Api) {
     };
     let mut before = count();
     loop {
-        sleep(Duration::from_secs(3)).await;
+        support::pause_async(Duration::from_secs(3)).await;
         let now = count();
         if now == before {
             return;

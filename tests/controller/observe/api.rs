@@ -13,7 +13,6 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, BufWrit
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tokio::time::timeout;
 
 pub(crate) use writes::Habits;
 
@@ -220,13 +219,9 @@ impl Api {
 
     /// Waits until something was asked for `times` times.
     pub(crate) async fn asked(&self, what: impl Fn(&str) -> bool, times: usize) {
-        let asked = async {
-            while self.requests().iter().filter(|path| what(path)).count() < times {
-                tokio::time::sleep(Duration::from_millis(10)).await;
-            }
-        };
-        let in_time = timeout(PATIENCE, asked).await;
-        assert!(in_time.is_ok(), "{:#?}", self.requests());
+        let is_asked = || self.requests().iter().filter(|path| what(path)).count() >= times;
+        let in_time = support::comes_within_async(PATIENCE, is_asked).await;
+        assert!(in_time, "{:#?}", self.requests());
     }
 
     fn cluster(&self) -> MutexGuard<'_, Cluster> {

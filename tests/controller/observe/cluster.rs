@@ -6,7 +6,6 @@ use std::time::Duration;
 use ballast_controller::observe::{Key, Observed, Wanted};
 use ballast_controller::settings::Role;
 use serde_json::{Value, json};
-use tokio::time::sleep;
 
 use super::Watch;
 use super::api::{Api, Habits};
@@ -82,7 +81,7 @@ async fn what_means_nothing_is_not_sent() {
         let mut touched = slice("web-a", "10.0.0.1");
         touched["metadata"]["annotations"] = json!({"beat": beat.to_string()});
         api.put("endpointslices", touched);
-        sleep(Duration::from_millis(20)).await;
+        support::pause_async(Duration::from_millis(20)).await;
     }
     // There and back before anybody looked.
     api.put("services", service("shop", "web", "x"));
@@ -137,7 +136,7 @@ async fn a_node_hears_of_no_endpoints_that_it_does_not_serve_and_of_no_publicati
         json!([{"manager": "ballast", "operation": "Update", "subresource": "status"}]);
     web["status"] = json!({"loadBalancer": {"ingress": [{"ip": "10.0.0.9"}]}});
     api.put("services", web);
-    sleep(Duration::from_millis(500)).await;
+    support::pause_async(Duration::from_millis(500)).await;
     assert_eq!(watch.sent().await, 1);
     // One that is served from now on has its endpoints at once.
     other["metadata"]["annotations"] = json!({"ballast.dev/path": "/other"});
@@ -329,7 +328,7 @@ async fn a_bookmark_says_where_to_go_on() {
     let resumed = format!("resourceVersion={last}&");
     // Nothing shows that it arrived but that it is used. A watch that lasted is no failure.
     for _ in 0..20 {
-        sleep(Duration::from_millis(1200)).await;
+        support::pause_async(Duration::from_millis(1200)).await;
         api.cut();
         api.asked(|path| is_watch(path, "services"), 2).await;
         let requests = api.requests();
@@ -386,7 +385,7 @@ async fn a_server_that_cannot_be_reached_is_not_listed_anew() {
     api.asked(|path| is_watch(path, "services"), 1).await;
     api.go_away(true);
     // Long enough for many tries.
-    sleep(Duration::from_secs(4)).await;
+    support::pause_async(Duration::from_secs(4)).await;
     api.put("services", service("shop", "web", "y"));
     api.go_away(false);
     watch.until(|seen| classes(seen) == ["shop/web y"]).await;
@@ -435,7 +434,7 @@ async fn an_api_server_that_is_away_or_refuses_changes_nothing() {
     let mut watch = Watch::of(&api, &[]);
     watch.until(|_| true).await;
     api.go_away(true);
-    sleep(Duration::from_millis(500)).await;
+    support::pause_async(Duration::from_millis(500)).await;
     for resource in ["services", "endpointslices", "nodes", "leases"] {
         api.refuse(resource, 403, 0);
     }
@@ -517,7 +516,7 @@ async fn a_server_that_ends_every_watch_at_once_is_not_asked_without_a_pause() {
     });
     let mut watch = Watch::of(&api, &[]);
     watch.until(|_| true).await;
-    sleep(Duration::from_secs(4)).await;
+    support::pause_async(Duration::from_secs(4)).await;
     let requests = api.requests();
     let watches = requests.iter().filter(|path| is_watch(path, "services"));
     let count = watches.count();

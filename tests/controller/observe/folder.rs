@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 
 use ballast_controller::observe::{BadDocument, Earlier, Key, Observed, Wanted};
 use tempfile::TempDir;
-use tokio::time::{sleep, timeout};
 
 use super::Watch;
 use super::api::PATIENCE;
@@ -53,17 +52,10 @@ impl Folder {
     }
 
     async fn bad(&self, is_right: impl Fn(&[String]) -> bool) {
-        let right = async {
-            while !is_right(&self.bad.lock().expect("a test that is set up").0) {
-                sleep(Duration::from_millis(10)).await;
-            }
-        };
-        let in_time = timeout(PATIENCE, right).await;
-        assert!(
-            in_time.is_ok(),
-            "{:?}",
-            self.bad.lock().expect("a test that is set up")
-        );
+        let is_right = || is_right(&self.bad.lock().expect("a test that is set up").0);
+        let in_time = support::comes_within_async(PATIENCE, is_right).await;
+        let bad = self.bad.lock().expect("a test that is set up");
+        assert!(in_time, "{bad:?}");
     }
 
     fn times_told(&self) -> usize {
@@ -238,27 +230,15 @@ async fn a_folder_that_goes_away_keeps_what_it_said() {
             say,
         )
     });
-    let told = async {
-        while bad.lock().expect("a test that is set up").is_empty() {
-            sleep(Duration::from_millis(10)).await;
-        }
-    };
-    timeout(PATIENCE, told)
-        .await
-        .expect("a test that is set up");
+    let is_told = || !bad.lock().expect("a test that is set up").is_empty();
+    support::until_async("it is told", is_told).await;
     assert!(watch.is_silent());
     fs::create_dir(&place).expect("a test that is set up");
     write(&place, "a.yaml", &["one"]);
     watch.until(|seen| names(seen) == ["one"]).await;
     fs::rename(&place, root.path().join("elsewhere")).expect("a test that is set up");
-    let told = async {
-        while bad.lock().expect("a test that is set up").is_empty() {
-            sleep(Duration::from_millis(10)).await;
-        }
-    };
-    timeout(PATIENCE, told)
-        .await
-        .expect("a test that is set up");
+    let is_told = || !bad.lock().expect("a test that is set up").is_empty();
+    support::until_async("it is told", is_told).await;
     let seen = watch.until(|_| true).await;
     assert_eq!(names(&seen), ["one"]);
     fs::create_dir(&place).expect("a test that is set up");

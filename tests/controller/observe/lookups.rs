@@ -65,7 +65,7 @@ async fn secrets_that_do_not_exist_cost_a_read_and_a_watch_each_and_then_nothing
     api.asked(|path| is_of_secrets(path) && path.contains("watch="), 300)
         .await;
     // Longer than they were polled for.
-    tokio::time::sleep(Duration::from_secs(7)).await;
+    support::pause_async(Duration::from_secs(7)).await;
     let requests = api.requests();
     let count = requests.iter().filter(|path| is_of_secrets(path)).count();
     assert_eq!(count, 600, "300 reads and 300 watches");

@@ -5,13 +5,13 @@ use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU16, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
+pub(crate) use support::free_port;
 use support::program::program;
 
 /// The host. What runs on it is killed when it is dropped.
@@ -234,24 +234,8 @@ pub(crate) fn get(address: SocketAddr, path: &str) -> io::Result<String> {
 }
 
 /// Waits for something that must come.
-pub(crate) fn until(what: &str, mut come: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !come() {
-        assert!(begun.elapsed() < PATIENCE, "it never came: {what}");
-        thread::sleep(Duration::from_millis(20));
-    }
-}
-
-/// A port that nobody uses now, and no other test of this process gets.
-pub(crate) fn free_port() -> u16 {
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    loop {
-        let pid = u16::try_from(std::process::id() % 60).unwrap_or(0);
-        let port = 10_000 + pid * 100 + NEXT.fetch_add(1, Ordering::Relaxed) % 100;
-        if TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).is_ok() {
-            return port;
-        }
-    }
+pub(crate) fn until(what: &str, come: impl FnMut() -> bool) {
+    support::until_within(PATIENCE, what, come);
 }
 
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ballast::config::Admin;
 use ballast::{Config, Running};
@@ -25,8 +25,13 @@ pub mod peers;
 pub mod program;
 pub mod raw;
 pub mod skip;
+mod wait;
 
 pub use claims::free_port;
+pub use wait::{
+    comes_within, comes_within_async, found_within, pause, pause_async, until, until_async,
+    until_within,
+};
 
 /// A running data plane and its table.
 pub struct Ballast {
@@ -141,15 +146,8 @@ impl Ballast {
 
     /// Waits for something that must come.
     pub fn until(&self, come: impl Fn(&Self) -> bool) {
-        let begun = Instant::now();
-        while !come(self) {
-            assert!(
-                begun.elapsed() < Duration::from_secs(20),
-                "it never came: {:?}",
-                self.ack()
-            );
-            thread::sleep(Duration::from_millis(2));
-        }
+        let in_time = comes_within(Duration::from_secs(20), || come(self));
+        assert!(in_time, "it never came: {:?}", self.ack());
     }
 
     pub fn connect(&self) -> TcpStream {

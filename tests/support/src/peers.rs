@@ -16,7 +16,7 @@ use ballast_core::endpoint::EndpointCounters;
 use ballast_core::rng::Rng;
 use socket2::{Domain, SockRef, Socket, Type};
 
-use crate::Ballast;
+use crate::{Ballast, until};
 
 /// A data plane whose processor time and counters are watched.
 pub struct Watched {
@@ -205,14 +205,9 @@ pub fn stuff(stream: &mut TcpStream) -> usize {
 
 /// Waits until the peer's kernel has all that was written.
 pub fn await_delivery(stream: &TcpStream) {
-    let begun = Instant::now();
-    while unacknowledged(stream).expect("a queue") > 0 {
-        assert!(
-            begun.elapsed() < Duration::from_secs(10),
-            "it is not delivered"
-        );
-        thread::sleep(Duration::from_millis(1));
-    }
+    until("what was written is delivered", || {
+        unacknowledged(stream).expect("a queue") == 0
+    });
 }
 
 /// Closes by a reset.

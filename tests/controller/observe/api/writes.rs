@@ -50,13 +50,8 @@ impl Api {
 
     /// Waits until it is so.
     pub(crate) async fn until(&self, what: &str, is_so: impl Fn(&Self) -> bool) {
-        let so = async {
-            while !is_so(self) {
-                tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-            }
-        };
-        let in_time = tokio::time::timeout(PATIENCE, so).await;
-        assert!(in_time.is_ok(), "never: {what}");
+        let in_time = support::comes_within_async(PATIENCE, || is_so(self)).await;
+        assert!(in_time, "never: {what}");
     }
 }
 

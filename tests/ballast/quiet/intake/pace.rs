@@ -1,7 +1,6 @@
 //! Tables that come one soon after the other: how soon each is served.
 
 use std::fs::{self, File};
-use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use crate::intake::{numbered, served, swaps};
@@ -10,13 +9,14 @@ use support::skip::{MUCH, Others, undecided};
 
 #[test]
 fn a_table_soon_after_another_one_is_served_as_soon() {
+    let _turn = crate::turn();
     let ballast = Ballast::serve(&numbered(1), 1);
     let mut lasted: Vec<_> = (1..=7)
         .map(|round| {
             // Nothing has happened for some time.
-            thread::sleep(Duration::from_millis(250));
+            support::pause(Duration::from_millis(250));
             replace(&ballast, 2 * round);
-            thread::sleep(Duration::from_millis(20));
+            support::pause(Duration::from_millis(20));
             let begun = Instant::now();
             replace(&ballast, 2 * round + 1);
             ballast.until(|ballast| served(ballast) == Some(2 * round + 1));
@@ -31,6 +31,7 @@ fn a_table_soon_after_another_one_is_served_as_soon() {
 /// Apply gives way to whatever else the machine does: its best of some seconds counts.
 #[test]
 fn tables_that_come_faster_than_anybody_reads_are_served_at_a_good_pace() {
+    let _turn = crate::turn();
     let ballast = Ballast::serve(&numbered(1_000), 1);
     let mut busy = 0;
     for round in 0..10 {
@@ -55,7 +56,7 @@ fn pace(ballast: &Ballast, before: u64) -> (f64, Duration) {
     for count in 1..=100 {
         replace(ballast, before + count);
         let next = begun + Duration::from_millis(10 * count);
-        thread::sleep(next.saturating_duration_since(Instant::now()));
+        support::pause(next.saturating_duration_since(Instant::now()));
     }
     let (took, last) = (begun.elapsed(), Instant::now());
     ballast.until(|ballast| served(ballast) == Some(before + 100));
@@ -66,6 +67,7 @@ fn pace(ballast: &Ballast, before: u64) -> (f64, Duration) {
 
 #[test]
 fn a_table_of_the_future_costs_nothing_at_each_look() {
+    let _turn = crate::turn();
     let ballast = Ballast::serve(&numbered(1), 1);
     let tomorrow = SystemTime::now() + Duration::from_secs(86_400);
     for generation in 2..=6 {
@@ -95,6 +97,7 @@ fn a_table_of_the_future_costs_nothing_at_each_look() {
 
 #[test]
 fn a_table_that_replaces_one_cut_in_half_does_not_wait_for_it() {
+    let _turn = crate::turn();
     let ballast = Ballast::serve(&numbered(1), 1);
     let draft = ballast.table_path().with_extension("draft");
     let mut lasted: Vec<_> = (2..=8)
@@ -102,7 +105,7 @@ fn a_table_that_replaces_one_cut_in_half_does_not_wait_for_it() {
             let whole = numbered(generation);
             fs::write(&draft, whole.split_at(whole.len() - 9).0).unwrap();
             fs::rename(&draft, ballast.table_path()).unwrap();
-            thread::sleep(Duration::from_millis(20));
+            support::pause(Duration::from_millis(20));
             let begun = Instant::now();
             replace(&ballast, generation);
             ballast.until(|ballast| served(ballast) == Some(generation));
@@ -117,6 +120,7 @@ fn a_table_that_replaces_one_cut_in_half_does_not_wait_for_it() {
 /// As editors do that keep the old file beside the new one.
 #[test]
 fn a_table_written_anew_where_the_old_one_was_is_read_when_it_is_whole() {
+    let _turn = crate::turn();
     let ballast = Ballast::serve(&numbered(1), 1);
     let backup = ballast.table_path().with_extension("yaml~");
     let mut in_time = 0;
@@ -127,7 +131,7 @@ fn a_table_written_anew_where_the_old_one_was_is_read_when_it_is_whole() {
         fs::rename(ballast.table_path(), &backup).unwrap();
         let begun = Instant::now();
         fs::write(ballast.table_path(), first).unwrap();
-        thread::sleep(Duration::from_millis(50));
+        support::pause(Duration::from_millis(50));
         fs::write(ballast.table_path(), &whole).unwrap();
         let took = begun.elapsed();
         ballast.until(|ballast| served(ballast) == Some(generation));
@@ -147,6 +151,7 @@ fn a_table_written_anew_where_the_old_one_was_is_read_when_it_is_whole() {
 
 #[test]
 fn a_table_edited_after_it_was_moved_there_is_read_when_it_is_whole() {
+    let _turn = crate::turn();
     let ballast = Ballast::serve(&numbered(1), 1);
     let mut in_time = 0;
     for round in 1..20 {
@@ -155,7 +160,7 @@ fn a_table_edited_after_it_was_moved_there_is_read_when_it_is_whole() {
         let (whole, before) = (numbered(2 * round + 1), swaps(&ballast));
         let begun = Instant::now();
         fs::write(ballast.table_path(), "version: 1\n").unwrap();
-        thread::sleep(Duration::from_millis(50));
+        support::pause(Duration::from_millis(50));
         fs::write(ballast.table_path(), &whole).unwrap();
         let took = begun.elapsed();
         ballast.until(|ballast| served(ballast) == Some(2 * round + 1));

@@ -21,6 +21,7 @@ use tempfile::TempDir;
 
 #[test]
 fn an_edit_in_place_is_seen() {
+    let _turn = crate::turn();
     let ballast = Ballast::serve(&table("", "", &[named_server("a")]), 1);
     fs::write(ballast.table_path(), table("", "", &[named_server("b")])).unwrap();
     ballast.until(|ballast| ask(ballast.address()).unwrap() == "b");
@@ -28,6 +29,7 @@ fn an_edit_in_place_is_seen() {
 
 #[test]
 fn edits_in_place_of_one_length_are_all_seen() {
+    let _turn = crate::turn();
     let ballast = Ballast::serve(&numbered(100), 1);
     for generation in 101..160 {
         fs::write(ballast.table_path(), numbered(generation)).unwrap();
@@ -37,6 +39,7 @@ fn edits_in_place_of_one_length_are_all_seen() {
 
 #[test]
 fn the_swap_of_a_config_map_is_seen() {
+    let _turn = crate::turn();
     let folder = tempfile::tempdir().unwrap();
     let (old, new) = (named_server("old"), named_server("new"));
     for (version, server) in [("..1", old), ("..2", new)] {
@@ -66,6 +69,7 @@ fn the_swap_of_a_config_map_is_seen() {
 
 #[test]
 fn a_table_of_json_takes_over_when_the_one_of_yaml_is_gone() {
+    let _turn = crate::turn();
     let ballast = Ballast::serve(&table("", "", &[named_server("yaml")]), 1);
     let server = named_server("json");
     let json = format!(
@@ -83,6 +87,7 @@ fn a_table_of_json_takes_over_when_the_one_of_yaml_is_gone() {
 
 #[test]
 fn a_table_that_is_being_written_is_read_again_and_not_refused() {
+    let _turn = crate::turn();
     let ballast = Ballast::serve(&numbered(1), 1);
     let mut in_time = 0;
     for generation in 2..40 {
@@ -90,7 +95,7 @@ fn a_table_that_is_being_written_is_read_again_and_not_refused() {
         let (half, _) = whole.split_at(whole.len() - 9);
         let begun = Instant::now();
         fs::write(ballast.table_path(), half).unwrap();
-        thread::sleep(Duration::from_millis(50));
+        support::pause(Duration::from_millis(50));
         fs::write(ballast.table_path(), &whole).unwrap();
         let took = begun.elapsed();
         ballast.until(|ballast| served(ballast) == Some(generation));
@@ -116,6 +121,7 @@ fn a_table_that_is_being_written_is_read_again_and_not_refused() {
 
 #[test]
 fn half_a_table_is_refused_and_the_whole_one_then_served() {
+    let _turn = crate::turn();
     for (whole, extension) in [
         (numbered(2), "yaml"),
         (
@@ -151,12 +157,13 @@ fn half_a_table_is_refused_and_the_whole_one_then_served() {
 
 #[test]
 fn the_same_table_written_again_is_ignored() {
+    let _turn = crate::turn();
     let ballast = Ballast::serve(&numbered(1), 1);
     for _ in 0..20 {
         let draft = ballast.table_path().with_extension("draft");
         fs::write(&draft, numbered(1)).unwrap();
         fs::rename(draft, ballast.table_path()).unwrap();
-        thread::sleep(Duration::from_millis(5));
+        support::pause(Duration::from_millis(5));
     }
     ballast.swap(&numbered(2));
     assert_eq!(swaps(&ballast), 2);
@@ -164,6 +171,7 @@ fn the_same_table_written_again_is_ignored() {
 
 #[test]
 fn a_table_that_comes_while_another_is_read_is_not_missed() {
+    let _turn = crate::turn();
     let many: Vec<_> = (1..=200)
         .map(|host| format!("{{address: \"127.0.0.{host}:9\"}}"))
         .collect();
@@ -190,7 +198,7 @@ fn a_table_that_comes_while_another_is_read_is_not_missed() {
     };
     for generation in (2..20).step_by(2) {
         replace(generation);
-        thread::sleep(Duration::from_millis(generation * 5));
+        support::pause(Duration::from_millis(generation * 5));
         replace(generation + 1);
         ballast.until(|ballast| served(ballast) == Some(generation + 1));
     }
@@ -198,6 +206,7 @@ fn a_table_that_comes_while_another_is_read_is_not_missed() {
 
 #[test]
 fn a_file_that_the_table_names_is_watched_wherever_it_is() {
+    let _turn = crate::turn();
     let elsewhere = tempfile::tempdir().unwrap();
     for file in [None, Some(elsewhere.path().join("tickets.key"))] {
         let beside = file.is_none();
@@ -224,6 +233,7 @@ fn a_file_that_the_table_names_is_watched_wherever_it_is() {
 
 #[test]
 fn the_answer_is_written_only_when_it_is_another_one() {
+    let _turn = crate::turn();
     let ballast = Ballast::serve(&numbered(1), 1);
     let path = ballast.table_path().with_file_name("ack.json");
     let inode = |path: &Path| fs::metadata(path).unwrap().ino();
@@ -241,6 +251,7 @@ fn the_answer_is_written_only_when_it_is_another_one() {
 
 #[test]
 fn a_table_that_never_was_good_answers_that_nothing_is_served() {
+    let _turn = crate::turn();
     let (folder, running) = waiting();
     let admin = running.admin()[0];
     assert!(get(admin, "/healthz").0.contains("200"));
@@ -250,7 +261,7 @@ fn a_table_that_never_was_good_answers_that_nothing_is_served() {
 
     let bad = "version: 1\ngeneration: 5\nfrontends: [{name: f, bind: [\"127.0.0.1:0\"], protocol: tcp, service: nowhere}]\n";
     fs::write(folder.path().join("table.yaml"), bad).unwrap();
-    until(|| path.exists());
+    support::until("an answer", || path.exists());
     let ack = on_disk(&path);
     assert_eq!(ack.served, None);
     assert_eq!(ack.exceptions, []);
@@ -259,7 +270,7 @@ fn a_table_that_never_was_good_answers_that_nothing_is_served() {
     assert!(get(admin, "/readyz").0.contains("503"));
 
     fs::write(folder.path().join("table.yaml"), numbered(6)).unwrap();
-    until(|| on_disk(&path).served.is_some());
+    support::until("a served table", || on_disk(&path).served.is_some());
     let ack = on_disk(&path);
     assert_eq!(ack.served.unwrap().generation, Some(6));
     assert_eq!(ack.refused, None);
@@ -268,11 +279,12 @@ fn a_table_that_never_was_good_answers_that_nothing_is_served() {
 
 #[test]
 fn a_refused_table_says_its_generation_and_each_new_one_is_written() {
+    let _turn = crate::turn();
     let ballast = Ballast::serve(&numbered(1), 1);
     let path = ballast.table_path().with_file_name("ack.json");
     for generation in 2..5 {
         ballast.swap(&format!("{}nonsense: true\n", numbered(generation)));
-        until(|| {
+        support::until("the answer", || {
             on_disk(&path)
                 .refused
                 .is_some_and(|refused| refused.generation == Some(generation))
@@ -282,12 +294,13 @@ fn a_refused_table_says_its_generation_and_each_new_one_is_written() {
     }
     // Back to what is served: that is a success.
     ballast.swap(&numbered(1));
-    until(|| on_disk(&path).refused.is_none());
+    support::until("no refusal", || on_disk(&path).refused.is_none());
     assert_eq!(served(&ballast), Some(1));
 }
 
 #[test]
 fn every_process_has_an_instance_of_its_own() {
+    let _turn = crate::turn();
     let instance = || Ballast::serve(&numbered(1), 1).ack().unwrap().instance;
     let (one, other) = (instance(), instance());
     assert!(!one.is_empty());
@@ -305,6 +318,7 @@ fn numbered(generation: u64) -> String {
 /// Where the answer cannot be written, for as long as nobody reads it.
 #[test]
 fn who_finds_it_ready_finds_the_answer_too() {
+    let _turn = crate::turn();
     let (folder, running) = waiting();
     let status = &running.shared().status;
     let draft = folder.path().join("ack.json.tmp");
@@ -314,7 +328,7 @@ fn who_finds_it_ready_finds_the_answer_too() {
         table("", "", &[named_server("a")]),
     )
     .unwrap();
-    until(|| !status.listening().is_empty());
+    support::until("a socket", || !status.listening().is_empty());
     let address = *status.listening().values().next().unwrap();
     assert_eq!(ask(address).unwrap(), "a", "it serves");
     let begun = Instant::now();
@@ -324,12 +338,13 @@ fn who_finds_it_ready_finds_the_answer_too() {
     }
     let said = fs::read(&draft).unwrap();
     assert!(String::from_utf8(said).unwrap().contains("\"served\":{"));
-    until(|| status.is_ready());
+    support::until("it is ready", || status.is_ready());
     assert!(status.ack().is_some_and(|ack| ack.served.is_some()));
 }
 
 #[test]
 fn an_end_does_not_wait_for_an_answer_that_cannot_be_written() {
+    let _turn = crate::turn();
     let folder = tempfile::tempdir().unwrap();
     let running = ballast::start(Config {
         threads: Some(1),
@@ -341,7 +356,9 @@ fn an_end_does_not_wait_for_an_answer_that_cannot_be_written() {
     let draft = folder.path().join("ack.json.tmp");
     mknodat(CWD, &draft, FileType::Fifo, Mode::RWXU, 0).unwrap();
     fs::write(folder.path().join("table.yaml"), numbered(1)).unwrap();
-    until(|| running.shared().live.plan().generation() == Some(1));
+    support::until("the table", || {
+        running.shared().live.plan().generation() == Some(1)
+    });
     let (told, ended) = mpsc::channel();
     thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -355,6 +372,7 @@ fn an_end_does_not_wait_for_an_answer_that_cannot_be_written() {
 
 #[test]
 fn a_named_file_that_is_a_pipe_or_too_large_holds_nothing_up() {
+    let _turn = crate::turn();
     let elsewhere = tempfile::tempdir().unwrap();
     let (pipe, large) = (
         elsewhere.path().join("pipe"),
@@ -374,6 +392,7 @@ fn a_named_file_that_is_a_pipe_or_too_large_holds_nothing_up() {
 
 #[test]
 fn a_table_that_is_a_pipe_is_no_table() {
+    let _turn = crate::turn();
     let folder = tempfile::tempdir().unwrap();
     let pipe = folder.path().join("table.yaml");
     mknodat(CWD, &pipe, FileType::Fifo, Mode::RWXU, 0).unwrap();
@@ -395,14 +414,6 @@ fn waiting() -> (TempDir, Running) {
     })
     .expect("a start");
     (folder, running)
-}
-
-fn until(come: impl Fn() -> bool) {
-    let begun = Instant::now();
-    while !come() {
-        assert!(begun.elapsed() < Duration::from_secs(20), "it never came");
-        thread::sleep(Duration::from_millis(2));
-    }
 }
 
 fn on_disk(path: &Path) -> Ack {
