@@ -7,7 +7,6 @@ mod bulk;
 mod crumbs;
 mod dials;
 mod endings;
-mod fairness;
 mod lasting;
 mod timers;
 

@@ -1,4 +1,4 @@
-//! One greedy connection beside a thousand small ones.
+//! `ballast`: one greedy connection beside a thousand small ones.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
@@ -15,6 +15,7 @@ use support::server;
 
 #[test]
 fn a_greedy_connection_delays_a_thousand_small_ones_by_little() {
+    let _turn = crate::turn();
     let swallowed = Arc::new(AtomicU64::new(0));
     let counter = Arc::clone(&swallowed);
     let sink = server(move |mut client| {
