@@ -13,6 +13,7 @@ use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::time::{sleep, timeout};
 
+use crate::operator::target::By;
 use crate::process::config::Level;
 use crate::stats::Chunks;
 use crate::worker::Shared;
@@ -60,18 +61,12 @@ pub(crate) async fn serve(listener: StdUnixListener, level: Level, shared: Arc<S
     }
 }
 
-/// The process at the other end, as the kernel reports it.
-#[derive(Clone, Copy, Debug)]
-struct By {
-    pid: i32,
-    uid: u32,
-}
-
 /// One connection to the runtime socket.
 struct Conversation {
     reader: BufReader<OwnedReadHalf>,
     writer: OwnedWriteHalf,
-    by: By,
+    /// The process at the other end.
+    by: By<'static>,
     level: Level,
     /// Whether the connection stays open after a line.
     goes_on: bool,
@@ -94,11 +89,11 @@ enum Read {
 impl Conversation {
     fn begin(stream: UnixStream, level: Level) -> Self {
         let by = match stream.peer_cred() {
-            Ok(peer) => By {
+            Ok(peer) => By::Socket {
                 pid: peer.pid().unwrap_or(0),
                 uid: peer.uid(),
             },
-            Err(_) => By {
+            Err(_) => By::Socket {
                 pid: 0,
                 uid: u32::MAX,
             },

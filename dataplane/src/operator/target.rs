@@ -1,6 +1,7 @@
 //! What the page and the runtime socket have in common: how an operator names an object, and what is done with it.
 
 use std::net::SocketAddr;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use ballast_core::health::ForcedHealth;
@@ -8,6 +9,59 @@ use ballast_core::table::{self, Name, OnGone, State};
 
 use crate::stats::{EndpointStats, FrontendStats, ServiceStats, Snapshot};
 use crate::worker::Shared;
+
+/// Who changes something by hand.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum By<'a> {
+    /// A process at the runtime socket, as the kernel reports it.
+    Socket { pid: i32, uid: u32 },
+    /// Somebody at the page; `user` where that asks for a name.
+    Page {
+        user: Option<&'a str>,
+        from: SocketAddr,
+    },
+}
+
+impl By<'_> {
+    /// Logs what was changed.
+    pub(crate) fn changed(self, what: &str) {
+        match self {
+            Self::Socket { pid, uid } => {
+                tracing::info!(via = "socket", pid, uid, "changed by hand: {what}");
+            }
+            Self::Page { user, from } => {
+                tracing::info!(via = "page", by = user, %from, "changed by hand: {what}");
+            }
+        }
+    }
+}
+
+/// An endpoint, as the log names it.
+pub(crate) fn full_name(service: &ServiceStats, endpoint: &EndpointStats) -> String {
+    format!("{}/{}", service.name, endpoint.name)
+}
+
+/// The state of an endpoint, as the log words its change. `None`: what the table says.
+pub(crate) fn state_in_words(
+    service: &ServiceStats,
+    endpoint: &EndpointStats,
+    state: Option<State>,
+) -> String {
+    let word = match state {
+        Some(State::Ready) => "ready",
+        Some(State::Backup) => "backup",
+        Some(State::Draining) => "draining",
+        Some(State::Disabled) => "disabled",
+        None => DEFAULT,
+    };
+    format!("{} state {word}", full_name(service, endpoint))
+}
+
+/// A frontend's limit, as the log words its change. `None`: what the table says.
+pub(crate) fn limit_in_words(frontend: &FrontendStats, limit: Option<NonZeroU32>) -> String {
+    let limit = limit.map_or_else(|| DEFAULT.into(), |limit| limit.to_string());
+    format!("{} maxconn {limit}", frontend.name)
+}
 
 /// The name of a frontend, service or endpoint as an operator gives it: a name, or `#` and a number.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -107,3 +161,8 @@ pub(crate) fn cut(shared: &Shared, service: &Name, addresses: &[SocketAddr]) -> 
     shared.cut(live);
     is_any
 }
+
+/// What stands for a value that is the table's again.
+pub(crate) const DEFAULT: &str = "default";
+/// What the log says of connections that were reset.
+pub(crate) const CUT: &str = "connections cut";

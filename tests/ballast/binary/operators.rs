@@ -201,7 +201,9 @@ fn changes_by_hand_are_logged_with_who_made_them() {
         .unwrap()
         .to_owned();
     assert_eq!(ctl(&socket, &format!("disable server s0/{name}")).out, "\n");
-    process.until_said(&format!("changed by hand: s0/{name} state disabled pid="));
+    process.until_said(&format!(
+        "changed by hand: s0/{name} state disabled via=\"socket\" pid="
+    ));
     process.until_said(&format!(" uid={}", rustix::process::getuid().as_raw()));
 }
 

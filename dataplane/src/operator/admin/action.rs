@@ -5,9 +5,8 @@ use std::net::SocketAddr;
 use ballast_core::overrides::OverrideChange;
 use ballast_core::table::State;
 
-use super::permission::User;
 use super::query;
-use crate::operator::target::{self, Target};
+use crate::operator::target::{self, By, Target};
 use crate::stats::{EndpointStats, ServiceStats, Snapshot};
 use crate::worker::Shared;
 use crate::worker::override_request::OverrideError;
@@ -85,16 +84,6 @@ impl Action {
         }
     }
 
-    fn word(self) -> &'static str {
-        match self {
-            Self::Ready => "ready",
-            Self::Drain => "drain",
-            Self::Disable => "disable",
-            Self::AsTheTable => "as the table says",
-            Self::Shutdown => "shutdown sessions",
-        }
-    }
-
     fn change(self, service: &ServiceStats, endpoint: &EndpointStats) -> Option<OverrideChange> {
         let (name, address) = (service.name.clone(), endpoint.in_table());
         let state = |state| Some(OverrideChange::State(name.clone(), address, state));
@@ -104,6 +93,19 @@ impl Action {
             Self::Disable => state(Some(State::Disabled)),
             Self::AsTheTable => Some(OverrideChange::Reset(name, address)),
             Self::Shutdown => None,
+        }
+    }
+
+    /// The change, as the log words it.
+    fn in_words(self, service: &ServiceStats, endpoint: &EndpointStats) -> String {
+        let state = |state| target::state_in_words(service, endpoint, Some(state));
+        let other = |what| format!("{} {what}", target::full_name(service, endpoint));
+        match self {
+            Self::Ready => state(target::ready(service, endpoint)),
+            Self::Drain => state(State::Draining),
+            Self::Disable => state(State::Disabled),
+            Self::AsTheTable => other(target::DEFAULT),
+            Self::Shutdown => other(target::CUT),
         }
     }
 }
@@ -138,12 +140,11 @@ pub(super) async fn perform(
     shared: &Shared,
     snapshot: &Snapshot,
     body: &str,
-    user: &User,
-    from: SocketAddr,
+    by: By<'_>,
 ) -> Outcome {
     let form = Form::parse(body);
     if !form.frontend.is_empty() {
-        return limit_as_the_table(shared, snapshot, &form, user, from).await;
+        return limit_as_the_table(shared, snapshot, &form, by).await;
     }
     if form.endpoints.is_empty() {
         return Outcome::Nothing;
@@ -172,14 +173,7 @@ pub(super) async fn perform(
         }
     }
     for endpoint in &endpoints {
-        tracing::info!(
-            service = &*service.name,
-            endpoint = &*endpoint.name,
-            action = action.word(),
-            by = user.name.as_deref(),
-            %from,
-            "changed by hand"
-        );
+        by.changed(&action.in_words(service, endpoint));
     }
     match endpoints.len() == form.endpoints.len() {
         true => Outcome::Done,
@@ -192,8 +186,7 @@ async fn limit_as_the_table(
     shared: &Shared,
     snapshot: &Snapshot,
     form: &Form,
-    user: &User,
-    from: SocketAddr,
+    by: By<'_>,
 ) -> Outcome {
     let frontend = Target::of(&form.frontend).and_then(|meant| meant.frontend(snapshot));
     let (Some(frontend), Some(Action::AsTheTable)) = (frontend, Action::of(&form.action)) else {
@@ -203,12 +196,6 @@ async fn limit_as_the_table(
     if let Err(why) = shared.change(vec![change]).await {
         return why.into();
     }
-    tracing::info!(
-        frontend = &*frontend.name,
-        action = Action::AsTheTable.word(),
-        by = user.name.as_deref(),
-        %from,
-        "changed by hand"
-    );
+    by.changed(&target::limit_in_words(frontend, None));
     Outcome::Done
 }

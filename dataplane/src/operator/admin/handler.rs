@@ -27,6 +27,7 @@ use super::page::{self, View};
 use super::permission::{self, User};
 use super::viewers::Viewers;
 use crate::operator::admin::auth::{Auth, Unproven};
+use crate::operator::target::By;
 use crate::stats::{self, Chunks, Form, Selection, Snapshot};
 use crate::worker::Shared;
 
@@ -242,7 +243,11 @@ impl Handler {
             match body(request).await {
                 Ok(body) => {
                     let snapshot = self.shared.stats.snapshot(&self.shared);
-                    action::perform(&self.shared, &snapshot, &body, user, peer.address).await
+                    let by = By::Page {
+                        user: user.name.as_deref(),
+                        from: peer.address,
+                    };
+                    action::perform(&self.shared, &snapshot, &body, by).await
                 }
                 Err(outcome) => outcome,
             }

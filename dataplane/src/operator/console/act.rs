@@ -11,8 +11,8 @@ use ballast_core::table::State;
 
 use super::command::{Change, Command, Form, Only, Server, Show, Stat, Weight};
 use super::help::help;
-use super::{By, affinity, certificates, info, servers, sessions};
-use crate::operator::target::{self, Target};
+use super::{affinity, certificates, info, servers, sessions};
+use crate::operator::target::{self, By, Target, full_name};
 use crate::os::clock::{DATE, utc};
 use crate::process::config::Level;
 use crate::stats::{self, Chunks, EndpointStats, Proxy, Selection, ServiceStats, Snapshot};
@@ -22,7 +22,7 @@ use crate::worker::Shared;
 pub(super) async fn answer(
     command: Command,
     shared: &Shared,
-    by: By,
+    by: By<'static>,
     level: Level,
 ) -> Result<Chunks, String> {
     match command {
@@ -34,18 +34,17 @@ pub(super) async fn answer(
         Command::GetWeight(server) => weight(&server, &shared.stats.snapshot(shared)),
         Command::ClearCounters { all } => {
             shared.stats.clear(shared, all);
-            tracing::info!(pid = by.pid, uid = by.uid, all, "counters cleared by hand");
+            by.changed(if all {
+                "all counters cleared"
+            } else {
+                "peaks cleared"
+            });
             Ok(nothing())
         }
         Command::ClearTable { service, key } => {
             affinity::clear(&shared.live.plan(), &service, key.as_deref())?;
-            let key = key.unwrap_or_default();
-            tracing::info!(
-                pid = by.pid,
-                uid = by.uid,
-                key,
-                "affinity cleared by hand: {service}"
-            );
+            let of = key.map_or_else(String::new, |key| format!(" of {key}"));
+            by.changed(&format!("{service} affinity{of} cleared"));
             Ok(nothing())
         }
         Command::Shutdown(server) => shutdown(&server, shared, by),
@@ -53,7 +52,7 @@ pub(super) async fn answer(
             if !sessions::end(shared, id).await {
                 return Err("No such session (use 'show sess').".into());
             }
-            tracing::info!(pid = by.pid, uid = by.uid, "session cut by hand: {id:#x}");
+            by.changed(&format!("session {id:#x} cut"));
             Ok(nothing())
         }
         Command::Health(server, health) => force(&server, health, shared, by),
@@ -156,7 +155,7 @@ struct Wanted {
     answer: String,
 }
 
-async fn change(change: &Change, shared: &Shared, by: By) -> Result<Chunks, String> {
+async fn change(change: &Change, shared: &Shared, by: By<'static>) -> Result<Chunks, String> {
     let snapshot = shared.stats.snapshot(shared);
     let Wanted {
         change,
@@ -165,7 +164,7 @@ async fn change(change: &Change, shared: &Shared, by: By) -> Result<Chunks, Stri
     } = wanted(change, &snapshot)?;
     let changed = shared.change(vec![change]).await;
     changed.map_err(|why| why.to_string())?;
-    tracing::info!(pid = by.pid, uid = by.uid, "changed by hand: {what}");
+    by.changed(&what);
     Ok(answer.into())
 }
 
@@ -178,10 +177,9 @@ fn wanted(change: &Change, snapshot: &Snapshot) -> Result<Wanted, String> {
                 Some(State::Ready) => Some(target::ready(service, endpoint)),
                 state => *state,
             };
-            let word = wanted.map_or("default", table_word);
             (
                 OverrideChange::State(service.name.clone(), endpoint.in_table(), wanted),
-                format!("{} state {word}", full_name(service, endpoint)),
+                target::state_in_words(service, endpoint, wanted),
             )
         }
         Change::Weight(server, weight) => {
@@ -231,7 +229,7 @@ fn wanted(change: &Change, snapshot: &Snapshot) -> Result<Wanted, String> {
             let frontend = name.frontend(snapshot).ok_or("No such frontend.")?;
             (
                 OverrideChange::MaxConnections(frontend.name.clone(), *max),
-                format!("{} maxconn {}", frontend.name, or_default(*max)),
+                target::limit_in_words(frontend, *max),
             )
         }
     };
@@ -250,7 +248,8 @@ fn in_words(
     value: Option<impl ToString>,
 ) -> String {
     let name = full_name(service, endpoint);
-    format!("{name} {word} {}", or_default(value))
+    let value = value.map_or_else(|| target::DEFAULT.into(), |value| value.to_string());
+    format!("{name} {word} {value}")
 }
 
 fn closed(
@@ -272,10 +271,6 @@ fn closed(
     ))
 }
 
-fn or_default(value: Option<impl ToString>) -> String {
-    value.map_or_else(|| "default".into(), |value| value.to_string())
-}
-
 /// haproxy's answer to a new address.
 fn moved(before: SocketAddr, after: SocketAddr) -> String {
     let mut answer = match before.ip() == after.ip() {
@@ -290,7 +285,12 @@ fn moved(before: SocketAddr, after: SocketAddr) -> String {
 }
 
 /// Sets the health of an endpoint. Its checks go on from there.
-fn force(server: &Server, health: ForcedHealth, shared: &Shared, by: By) -> Result<Chunks, String> {
+fn force(
+    server: &Server,
+    health: ForcedHealth,
+    shared: &Shared,
+    by: By<'static>,
+) -> Result<Chunks, String> {
     let snapshot = shared.stats.snapshot(shared);
     let (service, endpoint) = find(server, &snapshot)?;
     if !target::force(shared, &service.name, endpoint.address, health) {
@@ -301,22 +301,8 @@ fn force(server: &Server, health: ForcedHealth, shared: &Shared, by: By) -> Resu
         ForcedHealth::Stopping => "stopping",
         ForcedHealth::Down => "down",
     };
-    tracing::info!(
-        pid = by.pid,
-        uid = by.uid,
-        "changed by hand: {} health {word}",
-        full_name(service, endpoint)
-    );
+    by.changed(&format!("{} health {word}", full_name(service, endpoint)));
     Ok(nothing())
-}
-
-fn table_word(state: State) -> &'static str {
-    match state {
-        State::Ready => "ready",
-        State::Backup => "backup",
-        State::Draining => "draining",
-        State::Disabled => "disabled",
-    }
 }
 
 /// The weight that the table gives this endpoint.
@@ -344,18 +330,13 @@ fn weight(server: &Server, snapshot: &Snapshot) -> Result<Chunks, String> {
     Ok(format!("{} (initial {table})\n", endpoint.user_weight).into())
 }
 
-fn shutdown(server: &Server, shared: &Shared, by: By) -> Result<Chunks, String> {
+fn shutdown(server: &Server, shared: &Shared, by: By<'static>) -> Result<Chunks, String> {
     let snapshot = shared.stats.snapshot(shared);
     let (service, endpoint) = find(server, &snapshot)?;
     if !target::cut(shared, &service.name, &[endpoint.address]) {
         return Err(NO_SERVER.into());
     }
-    tracing::info!(
-        pid = by.pid,
-        uid = by.uid,
-        "connections cut by hand: {}",
-        full_name(service, endpoint)
-    );
+    by.changed(&format!("{} {}", full_name(service, endpoint), target::CUT));
     Ok(nothing())
 }
 
@@ -366,10 +347,6 @@ fn find<'a>(
     let service = servers::service(snapshot, &server.service)?;
     let endpoint = server.endpoint.endpoint(service).ok_or(NO_SERVER)?;
     Ok((service, endpoint))
-}
-
-fn full_name(service: &ServiceStats, endpoint: &EndpointStats) -> String {
-    format!("{}/{}", service.name, endpoint.name)
 }
 
 const NO_SERVER: &str = "No such server.";
