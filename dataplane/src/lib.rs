@@ -40,6 +40,7 @@ mod tcp;
 mod udp;
 mod worker;
 
+pub use operator::admin::EarlyAdmin;
 pub use operator::show;
 pub use os::{clock, limits, log, sys};
 pub use process::config::{self, Config};

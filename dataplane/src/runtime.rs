@@ -12,6 +12,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use ballast_core::rng::{Rng, mix};
+use ballast_core::table::Stats;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
@@ -20,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 use crate::access::AccessLog;
 use crate::net::ports;
 use crate::operator::admin::auth::Auth;
-use crate::operator::admin::{self, CommandLine, Listeners, Viewers, Wanted};
+use crate::operator::admin::{self, CommandLine, EarlyAdmin, Listeners, Viewers, Wanted};
 use crate::operator::console;
 use crate::os::limits::{Budget, Room, cgroup_memory, cores};
 use crate::os::panics::{self, vital};
@@ -33,7 +34,7 @@ use crate::process::socket_file::SocketFile;
 use crate::process::start_error::StartError;
 use crate::process::succession::Succession;
 use crate::table::apply::{Apply, ApplyConfig, End, Reread};
-use crate::table::intake::FirstTable;
+use crate::table::intake::{FirstTable, ParsedTable};
 use crate::udp::FlowRoom;
 use crate::worker::override_request::OverrideRequest;
 use crate::worker::{FaultInjection, Order, Shared, Worker};
@@ -59,23 +60,39 @@ pub struct Running {
 /// Reads the table, and starts everything. Returns when the admin addresses answer and the first table, if it is a file, is
 /// being applied.
 pub fn start(config: Config) -> Result<Running, StartError> {
-    let first = FirstTable::read(&config.table)?;
-    start_on(config, first)
+    let mut first = FirstTable::read(&config.table)?;
+    start_on(config, &mut first, None)
 }
 
-/// Starts everything with a table that was read.
-pub fn start_on(config: Config, first: Option<FirstTable>) -> Result<Running, StartError> {
-    start_with(config, first, None)
-}
-
-/// Starts everything, with fault injection for a test.
-pub(crate) fn start_with(
+/// Starts everything with a table that was read, and with the admin addresses that were answered at meanwhile. The table is left
+/// where another process is in the way.
+pub fn start_on(
     config: Config,
-    first: Option<FirstTable>,
+    first: &mut FirstTable,
+    early: Option<EarlyAdmin>,
+) -> Result<Running, StartError> {
+    let claims = Claims::of(&config, first.stats(), early)?;
+    start_with(config, claims, first.take(), None)
+}
+
+/// Starts without a table, and with fault injection.
+#[cfg(test)]
+pub(crate) fn start_faulty(
+    config: Config,
+    faults: Box<dyn FaultInjection>,
+) -> Result<Running, StartError> {
+    let claims = Claims::of(&config, None, None)?;
+    start_with(config, claims, None, Some(faults))
+}
+
+/// Starts everything, with what was claimed for it.
+fn start_with(
+    config: Config,
+    claims: Claims,
+    first: Option<ParsedTable>,
     faults: Option<Box<dyn FaultInjection>>,
 ) -> Result<Running, StartError> {
     panics::install_hook();
-    let claims = Claims::of(&config, first.as_ref())?;
     let budget = Budget::claim();
     let workers = config.threads.unwrap_or_else(cores).max(1);
     budget.suffices(workers)?;
@@ -305,13 +322,17 @@ struct AdminSide {
 }
 
 impl Claims {
-    /// `first`: the table that names the admin addresses.
-    fn of(config: &Config, first: Option<&FirstTable>) -> Result<Self, StartError> {
+    /// `stats`: what the first table says of the admin side. `early`: what was claimed of it already.
+    fn of(
+        config: &Config,
+        stats: Option<&Stats>,
+        early: Option<EarlyAdmin>,
+    ) -> Result<Self, StartError> {
         let auth = config.stats_auth_file.as_deref().map(Auth::read);
         let auth = auth.transpose().map_err(StartError::Auth)?;
         let command_line = CommandLine::of(config);
-        let Wanted { addresses, viewers } = command_line.wanted(first.map(FirstTable::stats));
-        let locks = InstanceLocks::default();
+        let Wanted { addresses, viewers } = command_line.wanted(stats);
+        let (locks, mut listeners) = early.map_or_else(Default::default, EarlyAdmin::into_parts);
         let lock = match instance_lock::lock_port(&admin::admin_addresses(&addresses)) {
             // The admin side locks each of its ports itself.
             Some(_) => None,
@@ -322,7 +343,7 @@ impl Claims {
                 })?)
             }
         };
-        let listeners = Listeners::take(&addresses, &locks)?;
+        listeners.take(&addresses, &locks)?;
         if !listeners.bound().is_empty() {
             viewers.log();
         }

@@ -7,6 +7,7 @@ pub(crate) mod auth;
 
 mod action;
 mod connections;
+mod early;
 mod events;
 mod gzip;
 mod handler;
@@ -16,6 +17,7 @@ mod permission;
 mod query;
 mod viewers;
 
+pub use early::EarlyAdmin;
 pub(crate) use listeners::{CommandLine, Listeners, Wanted, admin_addresses};
 pub(crate) use viewers::Viewers;
 

@@ -25,7 +25,7 @@ use crate::operator::admin::{CommandLine, Wanted};
 use crate::os::clock::unix_seconds;
 use crate::os::panics;
 use crate::process::succession::Succession;
-use crate::table::intake::{FirstTable, Found, Intake, Text, Which};
+use crate::table::intake::{Found, Intake, ParsedTable, Text, Which};
 use crate::worker::live::Serving;
 use crate::worker::override_request::{OverrideError, OverrideRequest};
 use crate::worker::{Order, Shared};
@@ -45,7 +45,7 @@ use sockets::Sockets;
 pub(crate) struct ApplyConfig {
     pub(crate) table: PathBuf,
     /// The table that was read before the start.
-    pub(crate) first: Option<FirstTable>,
+    pub(crate) first: Option<ParsedTable>,
     pub(crate) ack: Option<PathBuf>,
     pub(crate) instance: String,
     pub(crate) rng: Rng,
@@ -77,7 +77,7 @@ pub(crate) struct End {
 pub(crate) struct Apply {
     shared: Arc<Shared>,
     intake: Intake,
-    first: Option<FirstTable>,
+    first: Option<ParsedTable>,
     sockets: Sockets,
     ack: AckFile,
     retired: Vec<Arc<Serving>>,

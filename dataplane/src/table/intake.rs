@@ -21,6 +21,7 @@ use crate::os::reserve;
 mod check;
 mod watch;
 
+pub(crate) use check::ParsedTable;
 pub use check::{Checked, FirstTable, Verdict, check};
 use watch::{Origin, Watch};
 
@@ -314,6 +315,11 @@ struct Stamp {
     size: u64,
     changed: (i64, i64),
     modified: (i64, i64),
+}
+
+/// The stamp of the table at `path`, which may be a folder.
+fn stamp_of_table(path: &Path) -> Option<Stamp> {
+    stamp(&locate(path).ok()?.0)
 }
 
 fn stamp(path: &Path) -> Option<Stamp> {

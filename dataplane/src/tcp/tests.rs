@@ -14,7 +14,7 @@ use tempfile::TempDir;
 
 use crate::os::panics::{panics, tests::one_at_a_time};
 use crate::process::config::{Admin, Config};
-use crate::runtime::{Running, start_with};
+use crate::runtime::{Running, start_faulty};
 use crate::worker::{FaultInjection, Stage};
 
 /// Panics at the stage that the client's address selects.
@@ -186,7 +186,7 @@ fn serve_with(table: &str, faults: impl FaultInjection + 'static) -> (Running, T
         max_connections: Some(2),
         ..Config::new(folder.path().into())
     };
-    let running = start_with(config, None, Some(Box::new(faults))).unwrap();
+    let running = start_faulty(config, Box::new(faults)).unwrap();
     // The table is counted last, once it is in force.
     until(|| running.shared().status.swaps().count > 0);
     (running, folder)

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-use crate::peers::{connect, echo_server, fresh_address, ping, server};
-use crate::process::{Process, Signal, folder, table};
+use crate::peers::{connect, echo_server, fresh_address, fresh_admin_port, get, ping, server};
+use crate::process::{BALLAST, Process, Signal, command, folder, table};
 use support::raw::Raw;
 
 #[test]
@@ -218,7 +218,71 @@ fn clients_of_http_do_not_hold_up_the_end_and_are_answered_before_it() {
 
 #[test]
 fn sigterm_does_not_wait_for_the_first_table() {
-    let endpoints: String = (0..60_000)
+    let folder = folder(&slow_table(60_000));
+    let path = folder.path().join("table.yaml");
+    for table in [folder.path(), &path] {
+        let mut process = Process::run(table, &[]);
+        process.until("the thread that reads", || is_reading(&process));
+        process.signal(Signal::TERM);
+        assert_eq!(process.ends(), Some(0));
+        process.until_said("ended by a signal, before it began");
+    }
+}
+
+#[test]
+fn health_does_not_wait_for_the_first_table() {
+    let folder = folder(&slow_table(60_000));
+    let [admin, health] =
+        [fresh_admin_port(), fresh_admin_port()].map(|port| format!("127.0.0.1:{port}"));
+    let mut run = command(BALLAST);
+    run.args(["run", "--admin", &admin, "--healthz", &health, "--table"]);
+    let mut process = Process::spawn(run.arg(folder.path()));
+    for at in [&admin, &health] {
+        let at = at.parse().unwrap();
+        process.until("health", || {
+            get(at, "/healthz").is_ok_and(|(status, body)| status == 200 && body == "ok\n")
+        });
+    }
+    let (status, why) = get(admin.parse().unwrap(), "/readyz").unwrap();
+    assert_eq!(
+        (status, &*why),
+        (503, "not ready: the first table is being read\n")
+    );
+    assert_eq!(get(admin.parse().unwrap(), "/").unwrap().0, 503);
+    assert!(
+        is_reading(&process),
+        "the table was read too soon for this test"
+    );
+    process.signal(Signal::TERM);
+    assert_eq!(process.ends(), Some(0));
+}
+
+#[test]
+fn health_has_no_gap_when_the_first_table_was_read() {
+    let frontend = fresh_address();
+    let good = table(&[(frontend, echo_server())]);
+    let slow = slow_table(6_000);
+    let (_, service) = slow.split_once("services:\n").unwrap();
+    let folder = folder(&format!("{good}{service}"));
+    let admin = format!("127.0.0.1:{}", fresh_admin_port());
+    let mut run = command(BALLAST);
+    run.args(["run", "--admin", &admin, "--table"]);
+    let process = Process::spawn(run.arg(folder.path()));
+    let admin = admin.parse().unwrap();
+    process.until("health", || get(admin, "/healthz").is_ok());
+    let mut asked = 0;
+    while get(admin, "/readyz").is_ok_and(|(status, _)| status == 503) {
+        let (status, _) = get(admin, "/healthz").unwrap();
+        assert_eq!(status, 200, "{}", process.err.text());
+        asked += 1;
+    }
+    process.until_answers("/readyz", 200);
+    assert!(asked > 0, "the table was read too soon for this test");
+}
+
+/// A table with a service that takes long to read.
+fn slow_table(endpoints: u32) -> String {
+    let endpoints: String = (0..endpoints)
         .map(|number| {
             format!(
                 "      - {{address: \"10.{}.{}.{}:80\", weight: 1}}\n",
@@ -228,22 +292,15 @@ fn sigterm_does_not_wait_for_the_first_table() {
             )
         })
         .collect();
-    let folder = tempfile::tempdir().unwrap();
-    let text = format!("version: 1\nservices:\n  - name: s\n    endpoints:\n{endpoints}");
-    let path = folder.path().join("table.yaml");
-    std::fs::write(&path, text).unwrap();
-    for table in [folder.path(), &path] {
-        let mut process = Process::run(table, &[]);
-        let tasks = format!("/proc/{}/task", process.pid());
-        process.until("the thread that reads", || {
-            let tasks = std::fs::read_dir(&tasks).into_iter().flatten().flatten();
-            let names = tasks.map(|task| std::fs::read_to_string(task.path().join("comm")));
-            names.flatten().any(|name| name == "first-read\n")
-        });
-        process.signal(Signal::TERM);
-        assert_eq!(process.ends(), Some(0));
-        process.until_said("ended by a signal, before it began");
-    }
+    format!("version: 1\nservices:\n  - name: s\n    endpoints:\n{endpoints}")
+}
+
+/// Whether the process still reads its first table.
+fn is_reading(process: &Process) -> bool {
+    let tasks = std::fs::read_dir(format!("/proc/{}/task", process.pid()));
+    let tasks = tasks.into_iter().flatten().flatten();
+    let names = tasks.map(|task| std::fs::read_to_string(task.path().join("comm")));
+    names.flatten().any(|name| name == "first-read\n")
 }
 
 /// Who passes a signal on may send it twice, and means one: for 100 ms.

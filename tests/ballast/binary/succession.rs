@@ -1,5 +1,6 @@
 //! A `ballast` that begins beside the one before it: it takes over, and the other one finishes its connections.
 
+use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::process::Command;
@@ -183,6 +184,37 @@ fn a_process_that_was_killed_is_replaced_by_the_one_that_waits() {
 }
 
 #[test]
+fn one_that_waits_has_read_its_table_once_and_reads_it_again_where_it_changed() {
+    for changes in [false, true] {
+        let place = Place::new(&format!("127.0.0.1:{}", fresh_admin_port()));
+        let text = fs::read_to_string(place.folder.path().join("table.yaml")).unwrap();
+        let text = format!("{text}{}", "# a long comment\n".repeat(COMMENTS));
+        replace(&place.folder, &text);
+        let mut first = Process::spawn(&mut place.run(&["--drain-timeout", "1h"]));
+        first.until_answers("/readyz", 200);
+        let second = Process::spawn(&mut place.run(&["--wait"]));
+        second.until_said("waiting for the end of");
+        if changes {
+            replace(&place.folder, &format!("{text}# another\n"));
+        }
+        first.signal(Signal::TERM);
+        second.until_answers("/readyz", 200);
+        let io = fs::read_to_string(format!("/proc/{}/io", second.pid())).unwrap();
+        let read = io.lines().find_map(|line| line.strip_prefix("rchar: "));
+        let read: usize = read.unwrap().parse().unwrap();
+        // Once before it waited, and once by what applies it. A little is read beside it: what the process reads of the system.
+        let times = read / text.len();
+        assert_eq!(
+            times,
+            if changes { 3 } else { 2 },
+            "{read} of {}",
+            text.len()
+        );
+        assert_eq!(first.ends(), Some(0));
+    }
+}
+
+#[test]
 fn without_wait_nobody_begins_beside_one_that_serves() {
     let place = Place::new(&format!("127.0.0.1:{}", fresh_admin_port()));
     let mut first = Process::spawn(&mut place.run(&[]));
@@ -304,3 +336,6 @@ impl Place {
         client
     }
 }
+
+/// Lines that make a table large, and are read quickly.
+const COMMENTS: usize = 200_000;

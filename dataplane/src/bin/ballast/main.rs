@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use ballast::config::Access;
 use ballast::show::{self, Outcome, Paint, Server, Unanswered};
-use ballast::{Checked, Config, FirstTable, Running, StartError, Verdict, demo, log};
+use ballast::{Checked, Config, EarlyAdmin, FirstTable, Running, StartError, Verdict, demo, log};
 use ballast_core::table::schema;
 use ballast_import::{ImportError, import};
 use clap::CommandFactory;
@@ -23,7 +23,7 @@ mod wait;
 use cli::{Cli, Command, Ctl, Output, Run, Show};
 use out::{ended, print, say};
 use signals::Signals;
-use wait::{Begun, Wait};
+use wait::{Begin, Begun, Wait};
 
 /// A connection makes three aligned allocations, which the system's allocator serves slowly and with fragmentation.
 #[global_allocator]
@@ -47,7 +47,7 @@ fn main() -> ExitCode {
         }
         Command::Demo => {
             let log = (log::Format::Text, log::Level::Info);
-            serve(log, None, || Ok(()), |()| demo::begin())
+            serve(log, None, Demo)
         }
         Command::Show(show) => show_command(&show),
         Command::Ctl(ctl) => send_commands(&ctl),
@@ -71,15 +71,7 @@ fn main() -> ExitCode {
                 ExitCode::from(FAULT)
             }
         },
-        Command::Run(run) => {
-            let table = run.table.clone();
-            let read = move || {
-                is_readable_again(&table)?;
-                FirstTable::read(&table)
-            };
-            let begin = |first| Ok((ballast::start_on(config(&run), first)?, ()));
-            serve((run.log_format, run.log_level), run.wait, read, begin)
-        }
+        Command::Run(run) => serve((run.log_format, run.log_level), run.wait, run),
     }
 }
 
@@ -228,6 +220,59 @@ fn unanswered(error: &Unanswered, nobody: u8) -> ExitCode {
     })
 }
 
+impl Begin for Run {
+    type Read = FirstTable;
+    type What = (Running, ());
+
+    fn reader(&self) -> impl FnOnce() -> Result<FirstTable, StartError> + Send + 'static {
+        let table = self.table.clone();
+        move || {
+            is_readable_again(&table)?;
+            FirstTable::read(&table)
+        }
+    }
+
+    fn is_current(&self, read: &FirstTable) -> bool {
+        read.is_current()
+    }
+
+    fn early(&self) -> Option<EarlyAdmin> {
+        EarlyAdmin::claim(&config(self))
+    }
+
+    fn begin(
+        &mut self,
+        read: &mut FirstTable,
+        early: Option<EarlyAdmin>,
+    ) -> Result<Self::What, StartError> {
+        Ok((ballast::start_on(config(self), read, early)?, ()))
+    }
+}
+
+/// `ballast demo`, which makes its table itself.
+struct Demo;
+
+impl Begin for Demo {
+    type Read = ();
+    type What = (Running, demo::Folder);
+
+    fn reader(&self) -> impl FnOnce() -> Result<(), StartError> + Send + 'static {
+        || Ok(())
+    }
+
+    fn is_current(&self, (): &()) -> bool {
+        true
+    }
+
+    fn early(&self) -> Option<EarlyAdmin> {
+        None
+    }
+
+    fn begin(&mut self, (): &mut (), _: Option<EarlyAdmin>) -> Result<Self::What, StartError> {
+        demo::begin()
+    }
+}
+
 fn is_readable_again(table: &Path) -> Result<(), StartError> {
     match table.metadata() {
         Ok(entry) if !entry.is_file() && !entry.is_dir() => Err(StartError::Table(format!(
@@ -265,12 +310,11 @@ fn config(run: &Run) -> Config {
     }
 }
 
-/// Starts with what `read` reads, serves until a signal asks to end, and ends. The value beside [`Running`] is dropped after it.
-fn serve<R: Send + 'static, T>(
+/// Begins, serves until a signal asks to end, and ends. The value beside [`Running`] is dropped after it.
+fn serve<T>(
     (format, level): (log::Format, log::Level),
     wait: Option<Wait>,
-    read: impl Fn() -> Result<R, StartError> + Clone + Send + 'static,
-    begin: impl FnMut(R) -> Result<(Running, T), StartError>,
+    beginning: impl Begin<What = (Running, T)>,
 ) -> ExitCode {
     // Dropped last, so that the last lines are written.
     let _log = match log::begin(format, level) {
@@ -283,7 +327,7 @@ fn serve<R: Send + 'static, T>(
         }
     };
     let begun = Signals::new().and_then(|mut signals| {
-        let begun = wait::begin(&mut signals, wait, read, begin)?;
+        let begun = wait::begin(&mut signals, wait, beginning)?;
         Ok((signals, begun))
     });
     match begun {

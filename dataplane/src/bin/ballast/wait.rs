@@ -1,11 +1,12 @@
 //! Starts beside a process that holds what this one needs: an ending one gives way, and `--wait` waits for one to end.
 
 use std::io;
+use std::pin::pin;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use ballast::{Holder, LockName, Predecessor, StartError};
+use ballast::{EarlyAdmin, Holder, LockName, Predecessor, StartError};
 use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 
@@ -40,26 +41,55 @@ pub(crate) struct Begun<T> {
     pub(crate) predecessors: Vec<Predecessor>,
 }
 
-/// Calls `begin` with what `read` reads, until no other process is in its way. `None`: a signal asked for the end meanwhile.
-/// Reading may take long: a signal does not wait for it.
-pub(crate) fn begin<R: Send + 'static, T>(
+/// How something begins.
+pub(crate) trait Begin {
+    /// What is read first.
+    type Read: Send + 'static;
+    /// What has begun.
+    type What;
+
+    /// Reads, on a thread of its own.
+    fn reader(&self) -> impl FnOnce() -> Result<Self::Read, StartError> + Send + 'static;
+
+    /// Whether what was read is still what would be read.
+    fn is_current(&self, read: &Self::Read) -> bool;
+
+    /// What answers for the process while it reads.
+    fn early(&self) -> Option<EarlyAdmin>;
+
+    /// Begins. Where another process is in the way, `read` stays as it is.
+    fn begin(
+        &mut self,
+        read: &mut Self::Read,
+        early: Option<EarlyAdmin>,
+    ) -> Result<Self::What, StartError>;
+}
+
+/// Reads what `beginning` needs and begins it, until no other process is in its way. It is read once, and again where it has
+/// changed. `None`: a signal asked for the end meanwhile. Reading may take long: neither a signal nor health waits for it.
+pub(crate) fn begin<B: Begin>(
     signals: &mut Signals,
     wait: Option<Wait>,
-    read: impl Fn() -> Result<R, StartError> + Clone + Send + 'static,
-    mut begin: impl FnMut(R) -> Result<T, StartError>,
-) -> anyhow::Result<Option<Begun<T>>> {
+    mut beginning: B,
+) -> anyhow::Result<Option<Begun<B::What>>> {
     let began = Instant::now();
+    let mut known: Option<B::Read> = None;
     let mut predecessors = Vec::new();
     let mut released: Option<Instant> = None;
     let mut silent: Option<Instant> = None;
     let mut was_told = false;
     let is_recent = |at: Option<Instant>| at.is_some_and(|at| at.elapsed() < RELEASE_TIME);
     loop {
-        let Some(read) = signals.wait_for(apart(read.clone())?) else {
-            return Ok(None);
+        let (mut read, early) = match known.take().filter(|read| beginning.is_current(read)) {
+            Some(read) => (read, None),
+            None => match signals.wait_for(read(&beginning)) {
+                Some(read) => read?,
+                None => return Ok(None),
+            },
         };
-        let read = read.context("the thread that reads the table has ended by a bug")?;
-        let (lock, why) = match read.and_then(&mut begin) {
+        let outcome = beginning.begin(&mut read, early);
+        known = Some(read);
+        let (lock, why) = match outcome {
             Ok(what) => return Ok(Some(Begun { what, predecessors })),
             Err(StartError::Held { lock, why }) => (lock, why),
             // The kernel closes the descriptors of an ended process one after the other.
@@ -111,6 +141,24 @@ pub(crate) fn begin<R: Send + 'static, T>(
             }
         }
     }
+}
+
+/// Reads on a thread of its own. Where that takes long, health is answered meanwhile.
+async fn read<B: Begin>(beginning: &B) -> anyhow::Result<(B::Read, Option<EarlyAdmin>)> {
+    let mut reading = pin!(apart(beginning.reader())?);
+    let mut early = None;
+    let read = match timeout(SHORT_READ, &mut reading).await {
+        Ok(read) => read,
+        Err(_) => {
+            early = beginning.early();
+            match &early {
+                Some(early) => early.answer(reading).await,
+                None => reading.await,
+            }
+        }
+    };
+    let read = read.context("the thread that reads the table has ended by a bug")??;
+    Ok((read, early))
 }
 
 /// Runs `work` on a thread of its own, which ends with the process.
@@ -175,6 +223,8 @@ fn is_end(error: &io::Error) -> bool {
 pub(crate) const FOREVER: &str = "forever";
 /// Time for the kernel to close all descriptors of an ended process.
 const RELEASE_TIME: Duration = Duration::from_secs(1);
+/// A table that is read within this time keeps nobody waiting.
+const SHORT_READ: Duration = Duration::from_millis(200);
 const RETRY_INTERVAL: Duration = Duration::from_millis(10);
 /// Between questions to a process that does not answer.
 const LONG_INTERVAL: Duration = Duration::from_secs(1);

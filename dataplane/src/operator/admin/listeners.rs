@@ -2,6 +2,7 @@
 //! table.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::net::{SocketAddr, TcpListener as StdTcpListener};
 
 use ballast_core::table::{self, Bind};
@@ -58,6 +59,20 @@ impl CommandLine {
         }
     }
 
+    /// The addresses that no table changes.
+    pub(super) fn given(&self) -> Addresses {
+        let of = |purpose, admin: &Admin| -> Addresses {
+            match admin {
+                Admin::At(addresses) => addresses.iter().map(|at| (purpose, *at)).collect(),
+                Admin::FromTable => Vec::new(),
+            }
+        };
+        let everything = of(Purpose::Everything, &self.admin).into_iter();
+        everything
+            .chain(of(Purpose::Health, &self.healthz))
+            .collect()
+    }
+
     fn addresses(&self, stats: Option<&table::Stats>) -> Addresses {
         let admin = match (&self.admin, stats) {
             (Admin::At(addresses), _) => addresses.clone(),
@@ -90,7 +105,7 @@ pub(crate) fn admin_addresses(wanted: &Addresses) -> Vec<SocketAddr> {
 }
 
 /// All listening sockets, and the guards that keep a second process from the same ports.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Listeners {
     open: BTreeMap<(Purpose, SocketAddr), Listening>,
     guards: BTreeMap<u16, InstanceLock>,
@@ -108,16 +123,24 @@ struct Listening {
 
 impl Listeners {
     /// Listens at all these addresses, or returns the one where that is impossible.
-    pub(crate) fn take(wanted: &Addresses, names: &InstanceLocks) -> Result<Self, StartError> {
-        let mut listeners = Self {
-            open: BTreeMap::new(),
-            guards: BTreeMap::new(),
-            names: names.clone(),
-        };
+    pub(crate) fn take(
+        &mut self,
+        wanted: &Addresses,
+        names: &InstanceLocks,
+    ) -> Result<(), StartError> {
+        self.names = names.clone();
         for (purpose, address) in wanted {
-            listeners.bind(*purpose, *address)?;
+            if !self.open.contains_key(&(*purpose, *address)) {
+                self.bind(*purpose, *address)?;
+            }
         }
-        Ok(listeners)
+        Ok(())
+    }
+
+    /// Further descriptors of the sockets that nothing accepts from yet.
+    pub(super) fn copies(&self) -> io::Result<Vec<StdTcpListener>> {
+        let fresh = self.open.values().filter_map(|one| one.listener.as_ref());
+        fresh.map(StdTcpListener::try_clone).collect()
     }
 
     /// Where everything is answered: the port of those that asked for any.

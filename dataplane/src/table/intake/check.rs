@@ -14,7 +14,7 @@ use ballast_core::table::{
 };
 use tokio::time::Instant;
 
-use super::{folder_of, is_file, read_once};
+use super::{Stamp, folder_of, is_file, read_once, stamp_of_table};
 use crate::net::tls::ServedCertificate;
 use crate::net::{listen, tls};
 use crate::os::clock::unix_seconds;
@@ -160,27 +160,60 @@ fn loop_warnings(table: &RoutingTable) -> Vec<String> {
     found.warnings
 }
 
-/// The table that a process begins with. It is read before anything starts, and whoever reads the same bytes first need not
-/// parse them again.
+/// The table that a process begins with, if there is one. It is read before anything starts.
 #[derive(Debug)]
 pub struct FirstTable {
+    path: PathBuf,
+    /// The stamp of its file, taken before that was read.
+    stamp: Option<Stamp>,
+    /// `None`: `path` is a folder, which may get a good table later; or the process has begun.
+    parsed: Option<ParsedTable>,
+}
+
+impl FirstTable {
+    /// Reads the table at `path`. An error lists everything that is wrong with the table itself.
+    pub fn read(path: &Path) -> Result<Self, StartError> {
+        let stamp = stamp_of_table(path);
+        let parsed = if path.is_dir() {
+            ParsedTable::read(path).ok()
+        } else {
+            is_file(path).map_err(StartError::Table)?;
+            Some(ParsedTable::read(path)?)
+        };
+        Ok(Self {
+            path: path.into(),
+            stamp,
+            parsed,
+        })
+    }
+
+    /// Whether the file is still the one that was read.
+    #[must_use]
+    pub fn is_current(&self) -> bool {
+        stamp_of_table(&self.path) == self.stamp
+    }
+
+    /// What it says of the admin side.
+    pub(crate) fn stats(&self) -> Option<&Stats> {
+        self.parsed.as_ref().map(|parsed| &parsed.table.stats)
+    }
+
+    /// The table, for the one that applies it.
+    pub(crate) fn take(&mut self) -> Option<ParsedTable> {
+        self.parsed.take()
+    }
+}
+
+/// A table and its text: whoever reads the same bytes need not parse them again.
+#[derive(Debug)]
+pub(crate) struct ParsedTable {
     bytes: Vec<u8>,
     format: Format,
     table: RoutingTable,
 }
 
-impl FirstTable {
-    /// Reads the table at `path`. An error lists everything that is wrong with the table itself. `None`: `path` is a folder,
-    /// which may get a good table later.
-    pub fn read(path: &Path) -> Result<Option<Self>, StartError> {
-        if path.is_dir() {
-            return Ok(Self::at(path).ok());
-        }
-        is_file(path).map_err(StartError::Table)?;
-        Self::at(path).map(Some)
-    }
-
-    fn at(path: &Path) -> Result<Self, StartError> {
+impl ParsedTable {
+    fn read(path: &Path) -> Result<Self, StartError> {
         let (bytes, format) = read_once(path).map_err(StartError::Table)?;
         match table::parse(&bytes, format) {
             Ok(table) => Ok(Self {
@@ -195,11 +228,6 @@ impl FirstTable {
                 Err(StartError::Table(words))
             }
         }
-    }
-
-    /// What it says of the admin side.
-    pub(crate) fn stats(&self) -> &Stats {
-        &self.table.stats
     }
 
     /// The table, if this is its text.
