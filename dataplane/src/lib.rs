@@ -2,8 +2,8 @@
 //!
 //! # The walk of a connection
 //! The accept loop of a listening socket (`tcp`) asks the plan in [`live`] which frontend the socket serves, and admits the
-//! connection or resets it. A trusted peer must first send a PROXY header (`tcp::preamble`). `tcp::dial` takes a lease on an
-//! endpoint, tries other endpoints while none can be reached, and `relay` moves the bytes of both directions until the end,
+//! connection or resets it. A trusted peer must first send a PROXY header (`tcp::preamble`). `connect` takes a lease on an
+//! endpoint, tries other endpoints while none can be reached, and `net::relay` moves the bytes of both directions until the end,
 //! which is counted.
 //!
 //! # The walk of a datagram
@@ -18,6 +18,26 @@
 //! # The walk of a health result
 //! `probe` checks the endpoints as the plan says. [`ballast_core::health`] turns the results into a verdict. The verdict is one
 //! atomic of the endpoint, which the next pick reads; nothing is rebuilt for it.
+//!
+//! # The rooms
+//! Each folder imports only those above it in this list; `tests/layering.rs` holds the order.
+//!
+//! | room | what it is for |
+//! |---|---|
+//! | `os` | the operating system: system calls, the clock, threads, descriptors and memory, files, the log |
+//! | `net` | sockets, and what moves bytes between them: listening, readiness, TLS, HTTP/2, the relay |
+//! | `process` | one process among others: its settings, its locks, its successor, why it does not start |
+//! | `access` | the access log: what a line says, and who writes it |
+//! | `worker` | what a worker owns, what it shares with other threads, the orders that it is given |
+//! | `connect` | connections to endpoints: the dial, its queue, the PROXY header |
+//! | `http`, `tcp`, `udp` | what serves clients; a frontend of HTTP begins in `tcp` |
+//! | `probe` | health checks |
+//! | `stats` | all counters as one snapshot, and its renderings |
+//! | `operator` | what operators see and do: the admin addresses, the runtime socket, `ballast show` |
+//! | `table` | reads a table, and puts it in force |
+//! | `runtime` | starts and ends everything |
+//!
+//! The program's arguments, signals and exit codes are in `bin/ballast`.
 //!
 //! # Threads
 //! [`start`] creates one thread for each `worker`, one for `apply`, one for `probe`, one for `admin`, and one that renders the

@@ -1,4 +1,4 @@
-//! Sockets, and what moves bytes between them: listening, readiness, TLS, the relay. It imports `os` only.
+//! Sockets, and what moves bytes between them: listening, readiness, TLS, HTTP/2, the relay. It imports `os` only.
 
 pub(crate) mod listen;
 pub(crate) mod mux;

@@ -40,7 +40,6 @@ pub(crate) struct Probe {
 /// What a check's task reports.
 #[derive(Debug)]
 enum CheckEvent {
-    /// Its outcome and duration.
     Result(CheckId, Outcome, Duration),
     /// Its socket is closed.
     Closed,

@@ -1,8 +1,8 @@
 //! The life of a TCP connection: accept, admit, PROXY header, TLS, dial, relay, account.
 //!
 //! `accept` takes a connection from the kernel and admits it or resets it. An admitted connection is a [`Connection`] with a
-//! task of its own, which this file describes from top to bottom. `dial` connects it to an endpoint; where every endpoint is
-//! full, the connection waits in the service's `queue`. The result of the dial is an [`Upstream`]. The relay moves bytes
+//! task of its own, which this file describes from top to bottom. [`connect`](crate::connect) finds it an endpoint; where every endpoint is
+//! full, the connection waits in the service's queue. The result of the dial is an [`Upstream`]. The relay moves bytes
 //! between the two until the end. Whatever ends the connection, dropping the two releases what they hold and accounts for them.
 
 use std::rc::Rc;
@@ -311,7 +311,7 @@ async fn connect(
         idle: None,
         keeps: None,
         multiplexed: None,
-        preface: &|service| connection.proxy_header(service),
+        proxy_header: &|service| connection.proxy_header(service),
         // A client that has ended only its own direction still waits for the answer.
         poll_gone: &|cx| connection.socket.poll_failed(cx),
     };

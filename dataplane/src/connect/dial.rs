@@ -53,8 +53,8 @@ pub(crate) struct Caller<'a> {
     /// How connections are shared that serve many requests at once; `None`: the caller wants one for itself.
     pub(crate) multiplexed: Option<Multiplexed>,
     /// The PROXY header for an endpoint of this service. It is asked for only where TLS is spoken with the endpoint, because it
-    /// precedes the handshake: who gets an upstream without TLS sends it with the first bytes.
-    pub(crate) preface: &'a dyn Fn(&Service) -> Vec<u8>,
+    /// precedes the handshake; a caller that gets an upstream without TLS sends it with the first bytes.
+    pub(crate) proxy_header: &'a dyn Fn(&Service) -> Vec<u8>,
     /// Ready when the client no longer wants an endpoint.
     pub(crate) poll_gone: &'a dyn Fn(&Context<'_>) -> Poll<()>,
 }
@@ -77,7 +77,7 @@ pub(crate) async fn dial(
 ) -> Result<(Upstream, Arc<Service>), Unserved> {
     let (upstream, service) = dial_link(caller, service, plan, progress).await?;
     let Link::Own(stream) = upstream.stream else {
-        // Nobody asked for a part in a connection.
+        // The caller did not ask for a part in a connection.
         return Err(Refusal::Failed.into());
     };
     let upstream = Upstream {
@@ -138,7 +138,7 @@ pub(super) struct Reach {
     plan: WorkerPlan,
     endpoint: Arc<EndpointState>,
     /// The PROXY header, where TLS follows it.
-    preface: Vec<u8>,
+    proxy_header: Vec<u8>,
     until: Moment,
 }
 
@@ -324,7 +324,7 @@ impl Attempts<'_> {
             service: Arc::clone(&self.service),
             plan: Rc::clone(&self.plan),
             endpoint: Arc::clone(endpoint),
-            preface: secure::preface(&self.caller, &self.service),
+            proxy_header: secure::header_before(&self.caller, &self.service),
         }
     }
 

@@ -445,7 +445,7 @@ impl Exchange<'_, '_> {
             multiplexed: (prepared.version == HttpVersion::H2).then_some(Multiplexed {
                 owner: policy.owner,
             }),
-            preface: &|service| peer.proxy_header(service),
+            proxy_header: &|service| peer.proxy_header(service),
             poll_gone: &poll_gone,
         };
         let service = Arc::clone(&prepared.service);

@@ -444,7 +444,6 @@ impl Client {
         next
     }
 
-    /// Sends an answer.
     async fn send(&mut self, answer: Answer) -> Next {
         answer.account(&self.peer, &mut self.account);
         let sent = send_all(

@@ -1,7 +1,7 @@
 //! The source address from which an endpoint is reached. A service's source addresses are used in turn; each one adds its local
 //! ports.
 //!
-//! Used by all modules that connect to endpoints: `tcp::dial`, `udp` and `probe`.
+//! Used by all modules that connect to endpoints: `connect`, `udp` and `probe`.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};

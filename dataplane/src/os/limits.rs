@@ -76,7 +76,6 @@ impl Budget {
 pub struct Room {
     /// Its descriptors.
     pub budget: Budget,
-    /// Its workers.
     pub workers: usize,
     /// Its memory, if it is limited.
     pub memory: Option<Memory>,

@@ -1,6 +1,6 @@
 //! Classification of socket errors: is the endpoint at fault, or a local resource?
 //!
-//! Used by all modules that open sockets: `tcp`, `udp` and `probe`. It also reports what a failure has led to.
+//! Used by all modules that open sockets: `connect`, `tcp`, `udp` and `probe`. It also reports what a failure has led to.
 
 use std::io;
 

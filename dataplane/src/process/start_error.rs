@@ -45,7 +45,6 @@ pub enum StartError {
     Socket {
         /// The flag that names it.
         flag: &'static str,
-        /// Its path.
         path: PathBuf,
         /// The reason and the remedy.
         why: String,

@@ -76,7 +76,6 @@ pub enum Proxy {
 pub struct Kinds {
     /// Of the process.
     pub global: bool,
-    /// Of frontends.
     pub frontend: bool,
     /// Of services.
     pub backend: bool,

@@ -149,7 +149,6 @@ words! {
 /// One frontend.
 #[derive(Debug)]
 pub struct FrontendStats {
-    /// Its name.
     pub name: Name,
     /// A number that no other frontend or service has while the name lives.
     pub iid: u32,
@@ -206,7 +205,6 @@ pub struct Certificates {
 }
 
 impl Certificates {
-    /// Each with its validity.
     pub fn each(&self) -> impl Iterator<Item = (&ServedCertificate, Validity)> {
         let served = self.served.iter();
         served.map(|certificate| (certificate, certificate.period.at(self.now)))
@@ -294,7 +292,6 @@ pub struct RouteStats {
 pub struct Choice {
     /// The name of the route; `None`: all routes without a name, or the frontend itself.
     pub route: Option<Name>,
-    /// The name of the service.
     pub service: Name,
     /// How often.
     pub count: u64,
@@ -303,7 +300,6 @@ pub struct Choice {
 /// One service.
 #[derive(Debug)]
 pub struct ServiceStats {
-    /// Its name.
     pub name: Name,
     /// A number that no other frontend or service has while the name lives.
     pub iid: u32,
@@ -386,7 +382,6 @@ pub struct EndpointStats {
     pub address: SocketAddr,
     /// Its number within its service, the same for as long as its address stays in the table.
     pub sid: u32,
-    /// Its status.
     pub status: Status,
     /// Whether it is there for the case that no ready one is.
     pub is_backup: bool,
@@ -432,7 +427,6 @@ pub struct EndpointStats {
     pub check: Option<Box<Check>>,
     /// Where it runs.
     pub node: Option<table::Tag>,
-    /// In which zone.
     pub zone: Option<table::Tag>,
 }
 
@@ -455,7 +449,6 @@ pub struct Status {
 words! {
     /// The status of an endpoint, in haproxy's word.
     pub enum StatusKind {
-        /// It has no checks.
         Unchecked = "no check",
         /// Its checks pass.
         Up = "UP",
@@ -483,7 +476,6 @@ impl fmt::Display for Status {
 /// Recent means, in milliseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Means {
-    /// In the queue.
     pub queue: u32,
     /// Until connected.
     pub connect: u32,

@@ -98,7 +98,7 @@ pub(crate) async fn hand_over_in_time(worker: Rc<Worker>) {
     }
 }
 
-/// A batch of so many bytes is handed over at once.
+/// A batch of this many bytes is handed over at once.
 const BATCH: usize = 32 * 1024;
 /// Room for the line that makes a batch complete.
 const SPARE: usize = 1024;

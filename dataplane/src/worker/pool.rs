@@ -227,5 +227,5 @@ async fn sweep(worker: Rc<Worker>) {
 /// just being closed, the better.
 pub(crate) const IDLE: Duration = Duration::from_secs(4);
 const SWEEP: Duration = Duration::from_secs(1);
-/// So many are kept even if there are fewer clients.
+/// This many connections are kept even if there are fewer clients.
 const ALWAYS_KEPT: usize = 32;

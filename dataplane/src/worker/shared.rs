@@ -35,7 +35,6 @@ use crate::worker::status::Status;
 pub struct Shared {
     /// The plan in force.
     pub live: Live,
-    /// The clock.
     pub clock: Clock,
     /// The number of connections of each worker.
     pub loads: Box<[Load]>,

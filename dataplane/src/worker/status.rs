@@ -192,7 +192,6 @@ pub struct Swaps {
     pub within: [u64; SWAP_BOUNDS.len()],
     /// The number of swaps.
     pub count: u64,
-    /// The sum of their durations.
     pub sum: Duration,
 }
 

@@ -11,9 +11,9 @@ use crate::net::poller::Stream;
 use crate::net::tls::{MaybeTls, Session};
 
 /// The PROXY header that precedes TLS with an endpoint of this service.
-pub(super) fn preface(caller: &Caller<'_>, service: &Service) -> Vec<u8> {
+pub(super) fn header_before(caller: &Caller<'_>, service: &Service) -> Vec<u8> {
     match service.spec().tls {
-        Some(_) => (caller.preface)(service),
+        Some(_) => (caller.proxy_header)(service),
         None => Vec::new(),
     }
 }
@@ -44,7 +44,7 @@ impl Reach {
             return Err(io::Error::other(why.to_owned()).into());
         };
         // A PROXY header is sent in the clear. It is small, and the socket is empty.
-        stream.write_all(&self.preface).await?;
+        stream.write_all(&self.proxy_header).await?;
         let poller = &worker.tools.poller;
         let shaken = session.handshake(&stream, poller, self.until).await;
         let why = match shaken {

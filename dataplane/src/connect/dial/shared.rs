@@ -43,7 +43,7 @@ impl Attempts<'_> {
         }
         let announced = Links::announce(worker, endpoint, how.owner);
         let header = match self.service.spec().tls {
-            None => (self.caller.preface)(&self.service),
+            None => (self.caller.proxy_header)(&self.service),
             // It is sent before the handshake.
             Some(_) => Vec::new(),
         };

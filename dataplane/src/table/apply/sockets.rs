@@ -50,7 +50,6 @@ impl Sockets {
         }
     }
 
-    /// The keys of the bound sockets.
     pub(super) fn bound_keys(&self) -> BTreeSet<SocketKey> {
         self.bound.keys().cloned().collect()
     }

@@ -38,7 +38,6 @@ pub struct Checked {
 /// What became of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verdict {
-    /// It is good.
     Good,
     /// It cannot be read; or it would be served, but a file that it names cannot be read or used.
     Unreadable,

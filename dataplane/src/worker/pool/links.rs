@@ -1,6 +1,6 @@
 //! Connections of HTTP/2 to endpoints, each of which serves many requests at once. Each worker has its own.
 //!
-//! A connection has a task that moves its bytes. While nobody uses it, only [`Links`] holds it; once that lets it go, the task
+//! A connection has a task that moves its bytes. While no request uses it, only [`Links`] holds it; once that lets it go, the task
 //! says so to the endpoint and closes the connection.
 
 use std::cell::{Cell, RefCell};
@@ -426,7 +426,7 @@ impl Connecting {
 pub(crate) const ENDPOINT_WINDOW: usize = 16 * 1024;
 /// The most bytes of the head of a response: names, values, and 32 bytes for each field.
 const MAX_HEAD: usize = 64 * 1024;
-/// An endpoint with requests under way that has sent nothing for so long is asked for a sign of life.
+/// An endpoint with requests under way that has sent nothing for this time is asked for a sign of life.
 const SILENCE: Duration = Duration::from_secs(10);
-/// Without an answer for so long, the connection is closed.
+/// Without an answer for this time, the connection is closed.
 const PING_TIMEOUT: Duration = Duration::from_secs(5);
