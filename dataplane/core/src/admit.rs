@@ -11,11 +11,12 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering, fence};
+use std::sync::atomic::{AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::Waker;
 
 use crate::affinity::shards::ClientKey;
+use crate::gauge::Gauge;
 use crate::moment::Moment;
 use crate::rng::mix;
 
@@ -59,8 +60,7 @@ impl Limits {
 /// The counts of one frontend.
 #[derive(Debug)]
 pub struct AdmitState {
-    current: AtomicU32,
-    peak: AtomicU32,
+    connections: Gauge,
     rate: SharedBucket,
     waiting: AtomicUsize,
     wait_list: Mutex<WaitList>,
@@ -73,8 +73,7 @@ impl AdmitState {
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self {
-            current: AtomicU32::new(0),
-            peak: AtomicU32::new(0),
+            connections: Gauge::default(),
             rate: SharedBucket::default(),
             waiting: AtomicUsize::new(0),
             wait_list: Mutex::default(),
@@ -86,18 +85,18 @@ impl AdmitState {
     /// The number of connections now, including those about to be accepted.
     #[must_use]
     pub fn current(&self) -> u32 {
-        self.current.load(Ordering::Relaxed)
+        self.connections.current()
     }
 
     /// The highest number of connections so far.
     #[must_use]
     pub fn peak(&self) -> u32 {
-        self.peak.load(Ordering::Relaxed)
+        self.connections.peak()
     }
 
     /// Resets the peak to the current number.
     pub fn forget_peak(&self) {
-        self.peak.store(self.current(), Ordering::Relaxed);
+        self.connections.forget_peak();
     }
 
     /// The number of waiting accept loops.
@@ -222,7 +221,8 @@ impl AdmitState {
     }
 
     fn reserve(self: &Arc<Self>, limits: &Limits, now: Moment) -> Result<Permit, Busy> {
-        self.enter(limits.connections.unwrap_or(u32::MAX))?;
+        let most = limits.connections.unwrap_or(u32::MAX);
+        self.connections.add_below(most).ok_or(Busy::Full)?;
         if let Some(rate) = limits.rate
             && let Err(when) = self.rate.take(rate, now)
         {
@@ -236,36 +236,13 @@ impl AdmitState {
         }))
     }
 
-    fn enter(&self, max: u32) -> Result<(), Busy> {
-        let mut held = self.current.load(Ordering::Relaxed);
-        loop {
-            if held >= max {
-                return Err(Busy::Full);
-            }
-            let taken = self.current.compare_exchange_weak(
-                held,
-                held + 1,
-                Ordering::SeqCst,
-                Ordering::Relaxed,
-            );
-            match taken {
-                Ok(_) => break,
-                Err(now) => held = now,
-            }
-        }
-        Ok(())
-    }
-
     /// Called only for accepted connections: a permit is taken before it is known whether there is a connection.
     fn note_peak(&self) {
-        let current = self.current();
-        if current > self.peak() {
-            self.peak.fetch_max(current, Ordering::Relaxed);
-        }
+        self.connections.note(self.current());
     }
 
     fn release(&self) {
-        self.current.fetch_sub(1, Ordering::SeqCst);
+        self.connections.subtract(Ordering::SeqCst);
         self.wake_one();
     }
 

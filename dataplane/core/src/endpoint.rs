@@ -5,12 +5,13 @@
 //! without a lock. Weights and limits are not here: they belong to a plan.
 
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use crate::counters;
 use crate::counters::{Cell, Counts, PerWorker, WorkerId};
+use crate::gauge::Gauge;
 use crate::health::{ForcedHealth, Monitor};
 use crate::http::StatusClass;
 use crate::moment::{Moment, whole_millis};
@@ -21,8 +22,7 @@ use crate::service::ServiceState;
 pub struct EndpointState {
     service: Arc<ServiceState>,
     address: SocketAddr,
-    in_flight: AtomicU32,
-    peak: AtomicU32,
+    leases: Gauge,
     /// A packed [`EjectionState`].
     ejection: AtomicU64,
     /// When its slow start began, in milliseconds; 0 if it has its full share.
@@ -42,8 +42,7 @@ impl EndpointState {
         Self {
             service: Arc::clone(service),
             address,
-            in_flight: AtomicU32::new(0),
-            peak: AtomicU32::new(0),
+            leases: Gauge::default(),
             ejection: AtomicU64::new(0),
             ramp_began: AtomicU64::new(0),
             verdict: AtomicU8::new(Verdict::Passing as u8),
@@ -68,18 +67,18 @@ impl EndpointState {
     /// The number of leases held now.
     #[must_use]
     pub fn in_flight(&self) -> u32 {
-        self.in_flight.load(Ordering::Relaxed)
+        self.leases.current()
     }
 
     /// The highest number of leases so far.
     #[must_use]
     pub fn peak(&self) -> u32 {
-        self.peak.load(Ordering::Relaxed)
+        self.leases.peak()
     }
 
     /// Resets the peak to the current number.
     pub fn forget_peak(&self) {
-        self.peak.store(self.in_flight(), Ordering::Relaxed);
+        self.leases.forget_peak();
     }
 
     /// Clears the maximum times of `worker`. Only that worker may call this.
@@ -115,25 +114,8 @@ impl EndpointState {
     /// Counts one more connection, unless it has `max` already. The only way to a [`Lease`].
     #[must_use]
     pub fn lease(self: &Arc<Self>, max: u32) -> Option<Lease> {
-        let mut held = self.in_flight.load(Ordering::Relaxed);
-        loop {
-            if held >= max {
-                return None;
-            }
-            let taken = self.in_flight.compare_exchange_weak(
-                held,
-                held + 1,
-                Ordering::SeqCst,
-                Ordering::Relaxed,
-            );
-            match taken {
-                Ok(_) => break,
-                Err(now) => held = now,
-            }
-        }
-        if held >= self.peak.load(Ordering::Relaxed) {
-            self.peak.fetch_max(held + 1, Ordering::Relaxed);
-        }
+        let held = self.leases.add_below(max)?;
+        self.leases.note(held);
         self.service.leased();
         Some(Lease(Arc::clone(self)))
     }
@@ -414,7 +396,7 @@ impl Lease {
 impl Drop for Lease {
     fn drop(&mut self) {
         self.0.service.released();
-        self.0.in_flight.fetch_sub(1, Ordering::SeqCst);
+        self.0.leases.subtract(Ordering::SeqCst);
         self.0.service.queue().wake_head();
     }
 }

@@ -116,4 +116,5 @@ pub mod table;
 pub mod words;
 
 mod chains;
+mod gauge;
 mod slots;

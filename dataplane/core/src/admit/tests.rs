@@ -1,3 +1,4 @@
+use std::sync::atomic::AtomicU32;
 use std::task::Wake;
 
 use super::*;

@@ -1,6 +1,6 @@
 //! The state of a service while the process lives, across plans.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
@@ -8,6 +8,7 @@ use crate::affinity::Affinity;
 use crate::counters;
 use crate::counters::{Counts, PerWorker, WorkerId};
 use crate::endpoint::add_time;
+use crate::gauge::Gauge;
 use crate::health::Tally;
 use crate::queue::Queue;
 use crate::rng::Rng;
@@ -25,8 +26,7 @@ pub struct ServiceState {
     sources: AtomicUsize,
     queue: Queue,
     /// Leases held on all its endpoints, including removed ones.
-    current: AtomicU32,
-    peak: AtomicU32,
+    leases: Gauge,
     affinity: OnceLock<Box<Affinity>>,
     counters: OnceLock<PerWorker<ServiceCounters>>,
     /// By [`EjectionReason::index`].
@@ -47,8 +47,7 @@ impl ServiceState {
             detours: AtomicU64::new(0),
             sources: AtomicUsize::new(0),
             queue: Queue::default(),
-            current: AtomicU32::new(0),
-            peak: AtomicU32::new(0),
+            leases: Gauge::default(),
             affinity: OnceLock::new(),
             counters: OnceLock::new(),
             ejections: Default::default(),
@@ -86,18 +85,18 @@ impl ServiceState {
     /// The number of leases held now on its endpoints, including removed ones (`scur`).
     #[must_use]
     pub fn current(&self) -> u32 {
-        self.current.load(Ordering::Relaxed)
+        self.leases.current()
     }
 
     /// The highest number of leases so far (`smax`).
     #[must_use]
     pub fn peak(&self) -> u32 {
-        self.peak.load(Ordering::Relaxed)
+        self.leases.peak()
     }
 
     /// Resets the peaks to the present numbers, of the queue too.
     pub fn forget_peak(&self) {
-        self.peak.store(self.current(), Ordering::Relaxed);
+        self.leases.forget_peak();
         self.queue.forget_peak();
     }
 
@@ -109,14 +108,11 @@ impl ServiceState {
     }
 
     pub(crate) fn leased(&self) {
-        let held = self.current.fetch_add(1, Ordering::Relaxed) + 1;
-        if held > self.peak.load(Ordering::Relaxed) {
-            self.peak.fetch_max(held, Ordering::Relaxed);
-        }
+        self.leases.add();
     }
 
     pub(crate) fn released(&self) {
-        self.current.fetch_sub(1, Ordering::Relaxed);
+        self.leases.subtract(Ordering::Relaxed);
     }
 
     /// Its affinity table, if it was ever used.
