@@ -67,6 +67,8 @@ struct Tracked {
     /// No pass begins before this time.
     not_before: Duration,
     has_pass: bool,
+    /// Whether this process has given it ports.
+    gave: bool,
     /// Its place in the queue.
     queued: Option<Duration>,
 }
@@ -203,6 +205,7 @@ impl StatusWriter {
             return;
         }
         tracked.uid.clone_from(&service.uid);
+        tracked.gave |= desired.gives();
         if desired.is_in(&service) {
             tracked.rewrites.written(&desired.places());
             tracked.settle();
@@ -250,7 +253,9 @@ impl StatusWriter {
             false => IpMode::Dropped(self.suffix.as_deref()),
         };
         let told = work.marks.of(&service);
-        let desired = DesiredStatus::of(status, &service, told, self.finalizer, mode)?;
+        let gave = work.tracked.get(key).is_some_and(|tracked| tracked.gave);
+        let finalizer = self.finalizer;
+        let desired = DesiredStatus::of(status, &service, told, gave, finalizer, mode)?;
         Some((desired, service))
     }
 

@@ -82,12 +82,13 @@ impl<'c, 'a> Giving<'c, 'a> {
     fn keep(&mut self, plans: &mut [ServicePlan<'a>], order: &[usize]) {
         for secure in [false, true] {
             let number = port_number(self.context.settings, secure);
-            let has = |plan: &&ServicePlan<'_>| {
+            let has = |plan: &ServicePlan<'_>| {
                 let allocated = plan.service.allocated.as_ref();
-                allocated.is_some_and(|one| one.allocation.routes.contains(&number))
+                let mut routes = plan.routes.iter();
+                routes.any(|route| route.secure == secure && route.by_annotation)
+                    && allocated.is_some_and(|one| one.allocation.routes.contains(&number))
             };
-            if self.shared.has(secure) && plans.iter().find(has).is_some_and(|_| self.asked(secure))
-            {
+            if self.shared.has(secure) && plans.iter().any(has) {
                 let owner = shared_port(plans, secure);
                 let claim = Claim::everywhere(NodePort::tcp(number));
                 self.held.take(&claim, &NodeSet::All, &owner);

@@ -23,6 +23,8 @@ pub(in crate::cluster) struct DesiredStatus {
     is_unheard: bool,
     /// The condition `ballast.dev/Allocated`.
     allotment: Option<Allotment>,
+    /// Whether that condition goes. On a Service that is no LoadBalancer it may be another Ballast's.
+    forgets: bool,
     /// All annotations that are ours.
     annotations: BTreeMap<String, String>,
     /// Annotations that must not be there, whichever manager wrote them: their names are ours.
@@ -54,11 +56,12 @@ pub(super) enum IpMode<'a> {
 
 impl DesiredStatus {
     /// `None`: nothing of the Service is ours. `service` is its newest known state, `told` the value of the annotation that says
-    /// which events its owner has.
+    /// which events its owner has, and `gave` whether this process has given it ports.
     pub(super) fn of(
         status: &Status,
         service: &Service,
         told: Option<String>,
+        gave: bool,
         wants_finalizer: bool,
         mode: IpMode<'_>,
     ) -> Option<Self> {
@@ -76,10 +79,9 @@ impl DesiredStatus {
             }
             _ => {}
         }
-        let is_untouched = written.is_empty()
-            && removed.is_empty()
-            && status.allotment.is_none()
-            && service.publication.allocated.is_none();
+        let forgets = gave && verdict == Verdict::LeftAlone && service.allocated.is_some();
+        let is_untouched =
+            written.is_empty() && removed.is_empty() && status.allotment.is_none() && !forgets;
         if !is_ours && verdict != Verdict::Released && is_untouched {
             return None;
         }
@@ -97,10 +99,8 @@ impl DesiredStatus {
             verdict,
             message: message(&status.why, &ingress),
             is_unheard: status.is_unheard,
-            allotment: status
-                .allotment
-                .clone()
-                .filter(|_| is_ours || verdict == Verdict::Routed),
+            allotment: allotment(status, service),
+            forgets,
             ingress,
             annotations,
             removed,
@@ -121,6 +121,7 @@ impl DesiredStatus {
             message: String::new(),
             is_unheard: false,
             allotment: None,
+            forgets: false,
             annotations: BTreeMap::new(),
             removed: BTreeSet::from([TOLD, LAST_GOOD].map(str::to_owned)),
             has_finalizer: false,
@@ -135,6 +136,11 @@ impl DesiredStatus {
             annotations: annotations_of_ours(service),
             ..self.clone()
         }
+    }
+
+    /// Whether the Service is given ports.
+    pub(super) fn gives(&self) -> bool {
+        matches!(self.allotment, Some(Allotment::Given(_)))
     }
 
     /// Whether nothing has to be written.
@@ -178,7 +184,7 @@ impl DesiredStatus {
         let is_allocated = is_as(self.allocated(), found.allocated);
         match self.has_addresses() {
             true => is_published && is_allocated && is_as(self.programmed(), found.programmed),
-            false => !self.has_status(service) || is_allocated,
+            false => !self.has_status() || is_allocated,
         }
     }
 
@@ -301,7 +307,7 @@ impl DesiredStatus {
         ];
         let goes = conditions.into_iter().filter(|(kind, found, desired)| {
             let is_shared = service.publication.owned.shared_conditions.contains(kind);
-            found.is_some() && is_shared && self.has_status(service) && desired.is_none()
+            found.is_some() && is_shared && self.has_status() && desired.is_none()
         });
         let goes = goes.map(|(kind, ..)| json!({"$patch": "delete", "type": kind}));
         let goes: Vec<Value> = goes.collect();
@@ -373,8 +379,8 @@ impl DesiredStatus {
     }
 
     /// Whether a part of the status of the Service is ours, or was.
-    fn has_status(&self, service: &Service) -> bool {
-        self.has_addresses() || self.allotment.is_some() || service.publication.allocated.is_some()
+    fn has_status(&self) -> bool {
+        self.has_addresses() || self.allotment.is_some() || self.forgets
     }
 }
 
@@ -384,6 +390,23 @@ fn annotations_of_ours(service: &Service) -> BTreeMap<String, String> {
     let found = names.filter_map(|name| service.annotations.get_key_value(name));
     let found = found.map(|(name, value)| (name.clone(), value.clone()));
     found.collect()
+}
+
+/// The condition `ballast.dev/Allocated` of a Service. Two Ballasts may lead to one Service that is no LoadBalancer: what another
+/// one has given stays.
+fn allotment(status: &Status, service: &Service) -> Option<Allotment> {
+    let allotment = status.allotment.clone()?;
+    match (status.verdict, allotment) {
+        (Verdict::Served | Verdict::Pending, allotment) => Some(allotment),
+        (Verdict::Routed, Allotment::Given(mut given)) => {
+            if let Some(before) = &service.allocated {
+                given.ports.extend(&before.allocation.ports);
+                given.routes.extend(&before.allocation.routes);
+            }
+            Some(Allotment::Given(given))
+        }
+        _ => None,
+    }
 }
 
 /// The message of the condition.

@@ -1,4 +1,5 @@
 use super::*;
+use crate::allocation::Allocation;
 use crate::decide::PortError;
 use crate::observe::Observed;
 use crate::request::MANAGER;
@@ -36,7 +37,7 @@ fn last_good() -> BTreeMap<String, String> {
 }
 
 fn desired(status: &Status, live: &Value, mode: IpMode<'_>) -> DesiredStatus {
-    DesiredStatus::of(status, &service(live), None, true, mode).unwrap()
+    DesiredStatus::of(status, &service(live), None, false, true, mode).unwrap()
 }
 
 /// The Service after the API server has taken what is applied: all of it is ours then.
@@ -259,7 +260,14 @@ fn a_service_whose_status_is_not_ours_gets_its_annotations_alone() {
     );
     assert_eq!(metadata.get("finalizers"), None);
     for verdict in [Verdict::Routed, Verdict::LeftAlone] {
-        let none = DesiredStatus::of(&status(verdict, &[]), &seen, None, true, IpMode::Kept);
+        let none = DesiredStatus::of(
+            &status(verdict, &[]),
+            &seen,
+            None,
+            false,
+            true,
+            IpMode::Kept,
+        );
         assert_eq!(none, None);
     }
 }
@@ -273,7 +281,7 @@ fn where_there_is_no_room_the_annotations_that_are_there_stay() {
     let live = applied(&plain(), &desired(&one, &plain(), IpMode::Kept));
     let seen = service(&live);
     let told = "InvalidAnnotation:1".to_owned();
-    let more = DesiredStatus::of(&one, &seen, Some(told), true, IpMode::Kept).unwrap();
+    let more = DesiredStatus::of(&one, &seen, Some(told), false, true, IpMode::Kept).unwrap();
     assert!(!more.is_in_metadata(&seen));
     assert!(more.without_new_annotations(&seen).is_in_metadata(&seen));
 }
@@ -370,7 +378,7 @@ fn without_finalizers_those_that_we_put_there_go() {
         live["metadata"]["managedFields"] = json!([entry(manager, "Apply", &fields)]);
         let served = status(Verdict::Served, &["10.0.0.1"]);
         let seen = service(&live);
-        let desired = DesiredStatus::of(&served, &seen, None, false, IpMode::Kept).unwrap();
+        let desired = DesiredStatus::of(&served, &seen, None, false, false, IpMode::Kept).unwrap();
         assert_eq!(!desired.is_in_metadata(&seen), goes, "{manager}");
         assert_eq!(desired.metadata(&seen)["metadata"].get("finalizers"), None);
     }
@@ -394,4 +402,39 @@ fn a_condition_that_another_manager_wrote_to_goes_whole() {
     );
     let served = desired(&served, &live, IpMode::Kept);
     assert_eq!(served.shared_conditions(&service(&live)), None, "it stays");
+}
+
+#[test]
+fn what_another_ballast_gave_to_a_service_that_is_no_load_balancer_stays() {
+    let of_the_other = json!({
+        "apiVersion": "v1", "kind": "Service",
+        "metadata": {"name": "web", "namespace": "shop"},
+        "spec": {"ports": [{"port": 80}]},
+        "status": {"conditions": [{
+            "type": ALLOCATED, "status": "True", "reason": "Allocated",
+            "message": "addresses=node routes=8000/TCP", "lastTransitionTime": "2026-01-01T00:00:00Z",
+        }]},
+    });
+    let service = service(&of_the_other);
+    let routed = |allotment| Status {
+        verdict: Verdict::Routed,
+        allotment,
+        ..status(Verdict::Routed, &[])
+    };
+    let allocation = Allocation::read("addresses=node routes=80/TCP").unwrap();
+    let given = routed(Some(Allotment::Given(allocation)));
+    let of =
+        |status: &Status, gave| DesiredStatus::of(status, &service, None, gave, true, IpMode::Kept);
+    let object = of(&given, false).unwrap().status(&service, 0);
+    let message = &object["status"]["conditions"][0]["message"];
+    assert_eq!(message, "addresses=node routes=80/TCP,8000/TCP");
+    // It is not given anything here, and no longer asks for anything: another Ballast may have its reasons.
+    assert_eq!(of(&routed(None), false), None);
+    let left_alone = status(Verdict::LeftAlone, &[]);
+    assert_eq!(of(&left_alone, false), None);
+    // Unless it was this process that gave.
+    let forgotten = of(&left_alone, true).unwrap();
+    assert!(!forgotten.is_in(&service));
+    let object = forgotten.status(&service, 0);
+    assert_eq!(object["status"].get("conditions"), None);
 }
