@@ -235,7 +235,7 @@ impl Exceptions {
             .into_iter()
             .map(|(namespace, own)| (size_of(&own), namespace, own))
             .collect();
-        by_size.sort_by(|one, other| one.0.cmp(&other.0));
+        by_size.sort_by_key(|(size, ..)| *size);
         let mut room = LARGEST.saturating_sub(size_of(&self.node) + ROOM);
         let mut rest = by_size.len();
         for (_, namespace, own) in by_size {

@@ -66,7 +66,7 @@ pub struct Observed {
     pub silent: BTreeMap<String, Arc<Lease>>,
     /// The messages of the Leases that are not live, by node.
     pub others_say: BTreeMap<String, Vec<Message>>,
-    /// The addresses of the names of ExternalName Services, sorted: at most one more than [`MOST_ADDRESSES`] of a name.
+    /// The addresses of the names of ExternalName Services, sorted: at most one more of a name than are served.
     pub resolved: BTreeMap<String, Vec<IpAddr>>,
     /// The addresses that the table of an earlier process has for ExternalName Services whose names have not been resolved since.
     pub earlier: BTreeMap<Key, Vec<IpAddr>>,

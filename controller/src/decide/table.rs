@@ -131,7 +131,7 @@ fn shared_https(settings: &Settings, plans: &[ServicePlan<'_>]) -> Option<Fronte
     let mut of_routes = certificates(settings, plans);
     of_routes.retain(|one| own.as_ref().is_none_or(|own| own.cert != one.cert));
     let own = own.into_iter();
-    let certificates: Vec<Certificate> = own.chain(of_routes.into_iter()).collect();
+    let certificates: Vec<Certificate> = own.chain(of_routes).collect();
     let name = HTTPS.parse().ok()?;
     let is_all = settings.flags.http_services == HttpServices::All;
     let answers_all = is_all && !certificates.is_empty();
