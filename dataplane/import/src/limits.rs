@@ -7,7 +7,7 @@ use std::time::Duration;
 use ballast_core::table::Frontend;
 
 use super::frontends::Backends;
-use super::proxy::{Access, Proxy};
+use super::proxy::{Access, Proxy, Stick};
 
 /// A counter of clients, and from which count on a condition holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,6 +83,17 @@ pub(super) struct Before<'p> {
 }
 
 impl Before<'_> {
+    /// The stick-table of a section. A frontend and a backend may have one name.
+    fn table(&self, name: &str) -> Option<&Stick> {
+        let is_own = name == self.proxy.name && self.proxy.stick.table.is_some();
+        let section = match is_own {
+            true => Some(self.proxy),
+            false => self.backends.get(name).copied(),
+        };
+        let stick = section.map(|section| &section.stick);
+        stick.filter(|stick| stick.table.is_some())
+    }
+
     /// Adds the limit that this rule comes to. `Ok` has what differs, an error why it is left out.
     pub(super) fn limit(
         &self,
@@ -118,17 +129,7 @@ impl Before<'_> {
             None => self.name(table),
             named => self.name(named),
         };
-        // A frontend and a backend may have one name.
-        let is_own = name == self.proxy.name && self.proxy.stick.table.is_some();
-        let table = if is_own {
-            Some(self.proxy)
-        } else {
-            self.backends.get(name).copied()
-        };
-        let Some(stick) = table
-            .map(|table| &table.stick)
-            .filter(|stick| stick.table.is_some())
-        else {
+        let Some(stick) = self.table(name) else {
             return left_out(format!(
                 "there is no stick-table that is understood in {name:?}; {REMEDY}"
             ));

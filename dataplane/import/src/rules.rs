@@ -52,14 +52,14 @@ impl Importer<'_> {
             }
             [
                 action @ ("set-path" | "set-pathq" | "replace-path" | "replace-pathq"
-                | "normalize-uri"),
+                | "normalize-uri" | "set-uri" | "replace-uri"),
                 ..,
             ] => {
-                changes(line, What::Path, proxy);
-                return Err(format!("`{action}` has no counterpart; {REWRITE}"));
-            }
-            [action @ ("set-uri" | "replace-uri"), ..] => {
-                changes(line, What::Address, proxy);
+                let what = match *action {
+                    "set-uri" | "replace-uri" => What::Address,
+                    _ => What::Path,
+                };
+                changes(line, what, proxy);
                 return Err(format!("`{action}` has no counterpart; {REWRITE}"));
             }
             [action @ ("replace-header" | "replace-value"), name, ..]

@@ -9,7 +9,7 @@ use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::listeners::{CommandLine, Listeners};
-use crate::config::Config;
+use crate::process::config::Config;
 use crate::process::instance_lock::InstanceLocks;
 
 /// The admin addresses of a process that has no table yet, and the locks of their ports.
