@@ -90,11 +90,7 @@ impl Importer<'_> {
                 return Err(SET_PORT.into());
             }
             [action, ..] => return Err(format!("`{action}` has no counterpart; remove it")),
-            [] => {
-                return Err(
-                    "says nothing to do; expected deny, redirect or set-header, for example".into(),
-                );
-            }
+            [] => return Err(NOTHING.into()),
         };
         proxy.requests.push(Rule::new(line, action, condition));
         Ok(())
@@ -432,6 +428,7 @@ fn strip(
 pub(super) const NO_ANSWER: &str =
     "these clients are answered 403, and haproxy gives them no answer; write http-request deny";
 
+const NOTHING: &str = "says nothing to do; expected deny, redirect or set-header, for example";
 const SET_SRC: &str = "`set-src` has no counterpart: Ballast takes a client's address from its connection, or from a PROXY header (accept-proxy)";
 
 const SET_PORT: &str = "`set-dst-port` has no counterpart: rules of a table look at the port that the client connected to; remove it";

@@ -58,7 +58,7 @@ const SAMPLES: [&str; 9] = [
 ];
 
 fn folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/import")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/ballast/binary/import")
 }
 
 /// Compares with a file; with UPDATE_GOLDEN=1 it is written instead.
