@@ -279,7 +279,9 @@ fn report(context: &Context<'_>, plans: &[ServicePlan<'_>]) -> Report {
     let is_closed = |plan: &&ServicePlan<'_>| {
         let is_left_out = context.left_out.contains_key(&plan.service.key);
         let was_given = plan.service.allocated.is_some() || !plan.ports.is_empty();
-        is_left_out || (was_given && is_here(plan) && plan.ports.iter().all(|port| port.closed))
+        let mut ports = plan.ports.iter();
+        let is_closed = ports.clone().all(|port| port.closed) || ports.any(|port| port.taken);
+        is_left_out || (was_given && is_here(plan) && is_closed)
     };
     let is_held = |plan: &&ServicePlan<'_>| context.observed.held.contains(&plan.service.key);
     let is_idle = |plan: &&ServicePlan<'_>| {

@@ -205,7 +205,8 @@ impl Exceptions {
 
     /// Whether nothing is known about a Service there, since the exceptions of its namespace found no place.
     pub(crate) fn hides(&self, namespace: &str) -> bool {
-        self.services.contains_key(&every(namespace))
+        let hidden = [every(namespace), every("*")];
+        hidden.iter().any(|name| self.services.contains_key(name))
     }
 
     /// As JSON of at most [`LARGEST`] bytes.
@@ -242,6 +243,15 @@ impl Exceptions {
             let share = room / rest;
             rest -= 1;
             room -= self.add(&namespace, own, share);
+        }
+        if size_of(&self.services) > LARGEST - ROOM {
+            // Not even the namespaces find place.
+            self.services.retain(|name, _| !name.ends_with("/*"));
+            let closed = Exception {
+                closed: true,
+                ..Exception::default()
+            };
+            self.services.insert(every("*"), closed);
         }
         self.node.push(Message {
             warning: true,

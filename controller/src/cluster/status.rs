@@ -248,6 +248,10 @@ impl StatusWriter {
             Some(tracked) => tracked.newest(observed),
             None => Arc::clone(observed),
         };
+        if service.allocated != observed.allocated {
+            // The decision knows nothing of the last write, and might take back what that gave.
+            return None;
+        }
         let mode = match work.keeps_ip_mode {
             true => IpMode::Kept,
             false => IpMode::Dropped(self.suffix.as_deref()),

@@ -1,8 +1,10 @@
 //! Gives ports of nodes to Services. Runs once the ports and routes of all Services are known.
 //!
 //! What a Service has stays: no creation or edit of another Service takes it away. The publisher gives what is free to the Services
-//! that wait, the oldest first. A node gives nothing: it serves what [`Allocated`] says, and a Service without it waits for the
-//! publisher. Without a publisher (manifests, `plan`) the same function gives, and nothing is remembered.
+//! that wait, the oldest first. A node serves what [`Allocated`] says: a LoadBalancer without it waits for the publisher. Routes and
+//! ports of `--tcp-services` that do not have it yet are served on nodes as the publisher will give them, so that nothing is closed
+//! while a publisher that writes no [`Allocated`] is replaced. Without a publisher (manifests, `plan`) the same function gives, and
+//! nothing is remembered.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,6 +13,7 @@ use ballast_core::table::List;
 use super::context::Context;
 use super::held::{Held, NodeSet};
 use super::hosts::Hosts;
+use super::nodes::ThisNode;
 use super::notice::Reason;
 use super::service_plan::{Claim, ServicePlan, SharedPorts};
 use super::site::{ListenAt, Site};
@@ -80,48 +83,54 @@ impl<'c, 'a> Giving<'c, 'a> {
 
     /// Every Service keeps what it has: the one that has it longer, where two have the same by accident.
     fn keep(&mut self, plans: &mut [ServicePlan<'a>], order: &[usize]) {
-        for secure in [false, true] {
-            let number = port_number(self.context.settings, secure);
-            let has = |plan: &ServicePlan<'_>| {
-                let allocated = plan.service.allocated.as_ref();
-                let mut routes = plan.routes.iter();
-                routes.any(|route| route.secure == secure && route.by_annotation)
-                    && allocated.is_some_and(|one| one.allocation.routes.contains(&number))
-            };
-            if self.shared.has(secure) && plans.iter().any(has) {
-                let owner = shared_port(plans, secure);
-                let claim = Claim::everywhere(NodePort::tcp(number));
-                self.held.take(&claim, &NodeSet::All, &owner);
-                self.has[usize::from(secure)] = true;
-            }
-        }
-        let mut by_time = order.to_vec();
-        by_time.sort_by_key(|index| {
-            let since = plans.get(*index).and_then(|plan| has_since(plan.service));
-            // A stable order: those that have it for the same time stay ordered by age.
-            since.map_or((true, 0), |since| (false, since))
+        let shared = [false, true].into_iter().filter_map(|secure| {
+            let since = self.shared_since(plans, secure)?;
+            Some((since, Keeper::Shared(secure)))
         });
-        for index in by_time {
-            let Some(plan) = plans.get_mut(index) else {
-                continue;
-            };
-            if let Some(has) = Has::of(plan) {
-                self.keep_one(index, plan, &has);
+        let services = order.iter().filter_map(|index| {
+            let since = has_since(plans.get(*index)?.service)?;
+            Some((since, Keeper::Service(*index)))
+        });
+        // A stable order: those that have it for the same time stay ordered by age.
+        let mut by_time: Vec<(i64, Keeper)> = shared.chain(services).collect();
+        by_time.sort_by_key(|(since, _)| *since);
+        for (_, keeper) in by_time {
+            match keeper {
+                Keeper::Shared(secure) => self.give_shared(plans, secure),
+                Keeper::Service(index) => {
+                    if let Some(plan) = plans.get_mut(index)
+                        && let Some(has) = Has::of(plan)
+                    {
+                        self.keep_one(index, plan, &has);
+                    }
+                }
             }
         }
+    }
+
+    /// Since when routes have a shared port.
+    fn shared_since(&self, plans: &[ServicePlan<'_>], secure: bool) -> Option<i64> {
+        let number = port_number(self.context.settings, secure);
+        let has = |plan: &&ServicePlan<'_>| {
+            let mut routes = plan.routes.iter();
+            routes.any(|route| route.secure == secure && route.by_annotation)
+        };
+        let allocated = plans.iter().filter(has);
+        let allocated = allocated.filter_map(|plan| plan.service.allocated.as_ref());
+        let with_it = allocated.filter(|one| one.allocation.routes.contains(&number));
+        with_it.map(|one| one.since).min()
     }
 
     fn keep_one(&mut self, index: usize, plan: &mut ServicePlan<'a>, has: &Has<'_>) {
         let set = self.set(plan);
         let owner = plan.service.key.to_string();
-        if plan.placement.is_none() && plan.service.kind == ServiceKind::LoadBalancer {
+        let is_balancer = plan.service.kind == ServiceKind::LoadBalancer;
+        if plan.placement.is_none() && is_balancer {
             // It has no place now, and gets it back when its nodes return.
-            if let Some(allocation) = has.without_place(plan) {
-                for port in &allocation.ports {
-                    if let Some(claim) = Claim::at(*port, &allocation.at) {
-                        self.held.take(&claim, &NodeSet::All, &owner);
-                    }
-                }
+            if plan.status.verdict == Verdict::Pending
+                && let Some(allocation) = has.without_place(plan)
+            {
+                self.hold(&allocation.ports, &allocation.at, &owner);
                 plan.status.allotment = Some(Allotment::Given(allocation));
                 self.kept.insert(index);
             }
@@ -132,23 +141,49 @@ impl<'c, 'a> Giving<'c, 'a> {
             return;
         }
         has.place(self.context, plan);
-        let is_node = self.context.settings.role == Role::Node;
+        let unread = match is_balancer {
+            true => has.unread(plan),
+            false => BTreeSet::new(),
+        };
+        if let Has::Allocated(allocation) = has {
+            self.hold(&unread, &allocation.at, &owner);
+        }
+        let mut lost = Vec::new();
         for port in &mut plan.ports {
             let claim = &port.claim;
             if !has.contains(claim) {
                 continue;
             }
-            if self.held.is_taken_everywhere(claim, &set) {
-                // Not on the other nodes: a publisher that leads gives it another one, or none.
-                port.closed |= is_node;
-                port.taken = is_node;
-                continue;
+            if let Some(owner) = self.owner_here(claim, &set) {
+                port.closed = true;
+                port.taken = true;
+                lost.push((claim.port, owner));
             }
             self.held.take(claim, &set, &owner);
             port.given = true;
         }
-        if plan.ports.iter().any(|port| port.given) {
+        for (port, owner) in lost {
+            let message = format!("port {port} is taken by {owner}, which was given it earlier");
+            plan.warn_by_node(Reason::AllocationFailed, message);
+        }
+        if !unread.is_empty() || plan.ports.iter().any(|port| port.given) {
             self.kept.insert(index);
+        }
+        plan.unread = unread;
+    }
+
+    /// Takes ports that a Service has, and that are not served now.
+    fn hold(&mut self, ports: &BTreeSet<NodePort>, at: &At, owner: &str) {
+        for port in ports {
+            self.held.take(&Claim::at(*port, at), &NodeSet::All, owner);
+        }
+    }
+
+    /// The owner of a port at the addresses of this node.
+    fn owner_here(&self, claim: &Claim, set: &NodeSet<'a>) -> Option<String> {
+        match self.context.nodes.here {
+            ThisNode::LoadBalancer(node) => self.held.owner_here(claim, set, node),
+            ThisNode::Standalone | ThisNode::NotSelected => None,
         }
     }
 
@@ -272,6 +307,13 @@ fn node_ports<'a>(context: &Context<'a>) -> BTreeMap<NodePort, &'a Key> {
     ports.collect()
 }
 
+/// What keeps a port.
+enum Keeper {
+    /// The routes of a shared port: the HTTPS port, or the HTTP port.
+    Shared(bool),
+    Service(usize),
+}
+
 /// What a Service has.
 enum Has<'a> {
     Allocated(&'a Allocation),
@@ -331,7 +373,34 @@ impl<'a> Has<'a> {
             return None;
         };
         let fits = plan.asks_at.as_ref().is_none_or(|at| *at == allocation.at);
-        fits.then(|| Allocation::clone(allocation))
+        fits.then(|| Allocation {
+            ports: self.unread(plan),
+            ..Allocation::clone(allocation)
+        })
+    }
+
+    /// The ports that a Service has, and still has in its spec, of which no plan could be made: an annotation cannot be read.
+    fn unread(&self, plan: &ServicePlan<'_>) -> BTreeSet<NodePort> {
+        let Self::Allocated(allocation) = self else {
+            return BTreeSet::new();
+        };
+        let service = plan.service;
+        let moves_ports = service
+            .annotations
+            .keys()
+            .any(|key| key.contains("external-port"));
+        let is_asked = |port: &&NodePort| {
+            let mut planned = plan.claims();
+            let mut asked = service.ports.iter();
+            let is_in_spec = asked.any(|asked| {
+                let is_udp = asked.protocol == Protocol::Udp;
+                asked.number == port.number && is_udp == port.udp
+            });
+            let is_planned = planned.any(|claim| claim.port == **port);
+            let has_more = plan.ports.len() < service.ports.len();
+            !is_planned && (is_in_spec || (moves_ports && has_more))
+        };
+        allocation.ports.iter().filter(is_asked).copied().collect()
     }
 }
 
@@ -358,13 +427,21 @@ fn write_down(settings: &Settings, plan: &mut ServicePlan<'_>) {
         return;
     }
     let given = plan.ports.iter().filter(|port| port.given);
-    let ports: BTreeSet<NodePort> = given.map(|port| port.claim.port).collect();
+    let given = given.map(|port| port.claim.port);
+    let ports: BTreeSet<NodePort> = given.chain(plan.unread.iter().copied()).collect();
     let asked = plan.routes.iter().filter(|route| route.by_annotation);
-    let routes: BTreeSet<u16> = asked
+    let mut routes: BTreeSet<u16> = asked
         .map(|route| port_number(settings, route.secure))
         .collect();
     if ports.is_empty() && routes.is_empty() {
         return;
+    }
+    let is_balancer = plan.service.kind == ServiceKind::LoadBalancer;
+    if let Some(before) = plan.service.allocated.as_ref().filter(|_| !is_balancer) {
+        // Two Ballasts may lead to one Service that is no LoadBalancer: what another one has given stays.
+        let own = [false, true].map(|secure| port_number(settings, secure));
+        let others = before.allocation.routes.iter();
+        routes.extend(others.filter(|number| !own.contains(number)));
     }
     let placement = plan.placement.as_ref();
     plan.status.allotment = Some(Allotment::Given(Allocation {

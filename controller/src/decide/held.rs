@@ -76,10 +76,24 @@ impl<'c, 'a> Held<'c, 'a> {
         owner.map(|owner| owner.to_string())
     }
 
-    /// Whether no place of a claim is free.
-    pub(super) fn is_taken_everywhere(&self, claim: &Claim, set: &NodeSet<'a>) -> bool {
-        let owners = self.owners(claim, set);
-        !owners.is_empty() && owners.iter().all(Option::is_some)
+    /// The owner of a port at the addresses of one node at which a Service listens there.
+    pub(super) fn owner_here(
+        &self,
+        claim: &Claim,
+        set: &NodeSet<'a>,
+        node: &Node,
+    ) -> Option<String> {
+        let owner = match &claim.reach {
+            _ if !set.has(&node.name) => None,
+            Reach::Everywhere => self.owner_on(claim.port, node),
+            Reach::At(addresses) => {
+                let mut here = addresses
+                    .iter()
+                    .filter(|address| nodes::holds(node, **address));
+                here.find_map(|address| self.owner_at(claim.port, *address))
+            }
+        };
+        owner.map(str::to_owned)
     }
 
     /// The owner of a port at all addresses of nodes.

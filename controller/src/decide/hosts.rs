@@ -57,11 +57,11 @@ impl<'a> Hosts<'a> {
     }
 }
 
-/// The namespaces that have routes for hosts.
+/// The namespaces that have routes for hosts, or certificates.
 pub(super) fn namespaces<'p>(plans: &'p [ServicePlan<'_>]) -> BTreeSet<&'p str> {
     let with_hosts = plans.iter().filter(|plan| {
         let mut routes = plan.routes.iter();
-        routes.any(|route| route.route.host.is_some())
+        routes.any(|route| route.route.host.is_some() || route.certificate.is_some())
     });
     with_hosts
         .map(|plan| plan.service.key.namespace.as_str())

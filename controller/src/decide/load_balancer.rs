@@ -17,7 +17,7 @@ use super::ports::served_ports;
 use super::ranges::Ranges;
 use super::route_limit::RouteLimit;
 use super::service_plan::{Claim, PortPlan, ServicePlan};
-use super::status::{PortError, Status, Verdict, is_foreign, must_be_released};
+use super::status::{Allotment, PortError, Status, Verdict, is_foreign, must_be_released};
 use crate::allocation::NodePort;
 use crate::observe::{Port, Protocol, Service};
 
@@ -50,7 +50,10 @@ pub(super) fn plan<'a>(context: &Context<'a>, service: &'a Service) -> ServicePl
     match placement::find(context, &mut reader) {
         Err(Unplaced { why, asks_at }) => {
             reader.keep_last_good_of_ports();
-            plan.status = Status::pending(service, why);
+            plan.status = Status {
+                allotment: Some(Allotment::Failed(why.clone())),
+                ..Status::pending(service, why)
+            };
             plan.asks_at = asks_at;
         }
         Ok(place) => {

@@ -64,6 +64,7 @@ impl Reason {
     fn of_nodes(word: &str) -> Self {
         let known = [
             Self::AddressNotPermitted,
+            Self::AllocationFailed,
             Self::LeftOut,
             Self::NoActiveCheck,
             Self::RefNotPermitted,

@@ -128,7 +128,12 @@ impl Placement<'_> {
     /// Whether the address of a node is published for a Service: the node's Lease is live, not all ports of the Service are
     /// closed there, and the node serves what the Service was given. A published address stays while only the last is missing.
     fn is_live(&self, context: &Context<'_>, service: &Service, node: &Node) -> bool {
-        let is_published = || self.is_published(service, node);
+        // Other addresses than those that are published must be served first.
+        let is_same = service
+            .allocated
+            .as_ref()
+            .is_none_or(|allocated| allocated.allocation.at == self.site.at());
+        let is_published = || is_same && self.is_published(service, node);
         let Some(leases) = &context.observed.leases else {
             return !self.no_ready_node || is_published();
         };

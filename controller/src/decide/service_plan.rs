@@ -22,6 +22,8 @@ pub(super) struct ServicePlan<'a> {
     pub(super) placement: Option<Placement<'a>>,
     /// The addresses that a LoadBalancer without a placement asks for, if that is known.
     pub(super) asks_at: Option<At>,
+    /// Ports that it was given and that are not planned, since an annotation cannot be read.
+    pub(super) unread: BTreeSet<NodePort>,
     pub(super) ports: Vec<PortPlan>,
     pub(super) routes: Vec<SharedRoute>,
     pub(super) files: BTreeSet<WantedFile>,
@@ -39,6 +41,7 @@ impl<'a> ServicePlan<'a> {
             status,
             placement: None,
             asks_at: None,
+            unread: BTreeSet::new(),
             ports: Vec::new(),
             routes: Vec::new(),
             files: BTreeSet::new(),
@@ -107,6 +110,13 @@ impl<'a> ServicePlan<'a> {
         self.notices.insert(Notice::warning(about, reason, message));
     }
 
+    /// Adds a Warning about the Service, which follows from what this node alone knows.
+    pub(super) fn warn_by_node(&mut self, reason: Reason, message: impl Into<String>) {
+        let about = About::Service(self.service.key.clone());
+        let notice = Notice::warning(about, reason, message);
+        self.node_notices.insert(notice);
+    }
+
     /// The ports of the node that the Service asks for.
     pub(super) fn claims(&self) -> impl Iterator<Item = &Claim> {
         self.ports.iter().map(|port| &port.claim)
@@ -126,14 +136,13 @@ impl Claim {
         Self { port, reach }
     }
 
-    /// A claim at the addresses that a Service was given. `None`: they follow from nodes that are not known.
-    pub(super) fn at(port: NodePort, at: &At) -> Option<Self> {
+    /// A claim at the addresses that a Service was given.
+    pub(super) fn at(port: NodePort, at: &At) -> Self {
         let reach = match at {
-            At::Node => Reach::Everywhere,
-            At::NodeInternal => return None,
+            At::Node | At::NodeInternal => Reach::Everywhere,
             At::Addresses(addresses) => Reach::At(addresses.clone()),
         };
-        Some(Self { port, reach })
+        Self { port, reach }
     }
 }
 

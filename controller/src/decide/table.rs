@@ -193,7 +193,10 @@ fn certificates(settings: &Settings, plans: &[ServicePlan<'_>]) -> Vec<Certifica
             .map(|hosts| List::new(hosts.into_iter().collect())),
         ..certificate
     });
-    certificates.collect()
+    let mut certificates: Vec<Certificate> = certificates.collect();
+    // Of two certificates for one name the first is offered.
+    certificates.sort_by_key(|certificate| certificate.hosts.is_none());
+    certificates
 }
 
 /// The routes of a shared HTTP port, and what becomes of all other requests. As service-loadbalancer did, the port answers

@@ -113,7 +113,7 @@ pub async fn watch(
                 }
             }
             _ = looks.tick(), if settings.role == Role::Publisher => {
-                if view.update_abandoned(wall_clock()) {
+                if view.update_abandoned(wall_clock()) | view.update_live_leases() {
                     debouncer.changed();
                 }
             }
@@ -270,9 +270,10 @@ impl View {
                     event.change(Service::forget_publication);
                 }
                 self.note_version(&event);
+                let is_of_list = matches!(&event, Event::Changed(object) if object.version == 0);
                 let is_changed = self.apply_to_services(event);
                 // A Lease may say more than was known here when it came.
-                is_changed | self.update_live_leases()
+                is_changed | (!is_of_list && self.update_live_leases())
             }
             Change::Lease(event) => {
                 let was_complete = self.lease_objects.is_complete();
@@ -411,7 +412,7 @@ impl View {
         let now = Instant::now();
         let mut live = self.leases.live(now);
         self.proofs
-            .apply(&mut live, &self.versions, self.services.objects());
+            .apply(&mut live, &self.versions, self.services.objects(), now);
         let others_say = self.leases.others_say(now);
         let silent = self.leases.silent(now);
         let differs = (&live, &silent, &others_say) != (&self.live, &self.silent, &self.others_say);

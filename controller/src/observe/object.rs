@@ -101,11 +101,17 @@ impl<'de, T: WatchedKind> Deserialize<'de> for Parsed<T> {
             namespace: meta.namespace.clone().unwrap_or_default(),
             name: meta.name.clone().unwrap_or_default(),
         };
-        let content = serde_json::from_value::<T::Object>(object)
-            .map_err(|error| error.to_string())
-            .and_then(T::convert);
         let version = meta.resource_version.as_deref();
-        let version = version.and_then(|text| text.parse().ok());
+        let version: Result<u64, String> = version.map_or(Ok(0), |text| {
+            let wrong = |_| format!("metadata.resourceVersion {text:?} is not a decimal number");
+            text.parse().map_err(wrong)
+        });
+        let content = match &version {
+            Ok(_) => serde_json::from_value::<T::Object>(object)
+                .map_err(|error| error.to_string())
+                .and_then(T::convert),
+            Err(why) => Err(why.clone()),
+        };
         Ok(Self {
             key,
             content,

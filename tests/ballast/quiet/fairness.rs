@@ -165,8 +165,11 @@ async fn ping_forever(
     loop {
         tick.tick().await;
         let begun = Instant::now();
-        stream.write_all(&[1]).await.expect("a write");
-        stream.read_u8().await.expect("a read");
+        let is_answered = stream.write_all(&[1]).await.is_ok() && stream.read_u8().await.is_ok();
+        if !is_answered {
+            // The test is over: what it measured is told already. A panic would be counted in the tests that follow.
+            return;
+        }
         if let Some(ready) = ready.take() {
             ready();
         }

@@ -55,7 +55,8 @@ fn its_pods_are_ready_within_5_s_of_their_start(cluster: &mut Cluster) {
     cluster.until_published(&cluster.addresses());
 }
 
-/// The image has no resolver of a C library with plugins; its own asks the cluster's DNS, also in the node's network.
+/// The image has no resolver of a C library with plugins; its own asks the cluster's DNS, also in the node's network. A name may not
+/// lead to a ClusterIP: this one leads to the pods of a headless Service.
 fn names_of_the_cluster_lead_to_its_services(cluster: &mut Cluster) {
     cluster.install(Form::ReplicationController);
     let cluster = &*cluster;
@@ -66,12 +67,12 @@ fn names_of_the_cluster_lead_to_its_services(cluster: &mut Cluster) {
         "apiVersion: v1
 kind: Service
 metadata: {name: inside}
-spec: {selector: {app: web}, ports: [{port: 80, targetPort: 8080}]}
+spec: {clusterIP: None, selector: {app: web}, ports: [{port: 8080}]}
 ---
 apiVersion: v1
 kind: Service
 metadata: {name: elsewhere}
-spec: {type: ExternalName, externalName: inside.default.svc.cluster.local, ports: [{port: 80}]}
+spec: {type: ExternalName, externalName: inside.default.svc.cluster.local, ports: [{port: 80, targetPort: 8080}]}
 ",
     );
     for address in cluster.addresses() {

@@ -194,7 +194,10 @@ fn no_port_twice(
         }
         for (key, allocation) in given.iter().filter(|(_, one)| one.at == At::Node) {
             let wish = &cluster.services[&key.name];
-            if wish.annotation.contains("node-selector") && node == "lb1" {
+            if wish.annotation.contains("node-selector") && !wish.annotation.ends_with(node) {
+                continue;
+            }
+            if is_taken(cluster, given, key, node) {
                 continue;
             }
             for NodePort { number, .. } in &allocation.ports {
@@ -210,6 +213,18 @@ fn no_port_twice(
         }
     }
     Ok(())
+}
+
+/// Whether another Service that this node serves was given a port of this one: both were given it at different nodes.
+fn is_taken(cluster: &Cluster, given: &BTreeMap<Key, Allocation>, key: &Key, node: &str) -> bool {
+    let is_here = |name: &str| {
+        let annotation = cluster.services[name].annotation;
+        !annotation.contains("node-selector") || annotation.ends_with(node)
+    };
+    let own = &given[key];
+    given.iter().any(|(other, allocation)| {
+        other != key && is_here(&other.name) && !allocation.ports.is_disjoint(&own.ports)
+    })
 }
 
 /// Whatever waits says why.
@@ -306,17 +321,106 @@ fn routes_that_have_a_shared_port_keep_it_from_a_service_that_is_older_and_asks_
     assert_eq!(why, Some("port 80/TCP is taken by shop/s0"));
 }
 
+#[test]
+fn a_value_that_cannot_be_read_costs_a_service_no_port() {
+    let mut cluster = Cluster::default();
+    let wish = |annotation, created| Wish {
+        ports: BTreeSet::from([80, 81]),
+        annotation,
+        balanced: true,
+        created,
+    };
+    cluster.services.insert("s0".to_owned(), wish("", 1));
+    cluster.settle();
+    // Older, and of another namespace.
+    cluster.services.insert("s5".to_owned(), wish("", 0));
+    let broken = "ballast.dev/source-ranges: 10.0.0/8";
+    cluster.services.insert("s0".to_owned(), wish(broken, 1));
+    for _ in 0..2 {
+        cluster.settle();
+        let given = cluster.given();
+        let of = |namespace, name| {
+            given
+                .get(&Key::new(namespace, name))
+                .map(ToString::to_string)
+        };
+        assert_eq!(
+            of("shop", "s0").as_deref(),
+            Some("addresses=node ports=80/TCP,81/TCP")
+        );
+        assert_eq!(of("bank", "s5"), None);
+    }
+    cluster.services.insert("s0".to_owned(), wish("", 1));
+    cluster.settle();
+    assert_eq!(cluster.table("lb1").frontends.len(), 2);
+}
+
+#[test]
+fn services_that_meet_on_a_node_later_are_served_there_by_who_has_the_port_longer() {
+    let mut cluster = Cluster::default();
+    let wish = |annotation, created| Wish {
+        ports: BTreeSet::from([80]),
+        annotation,
+        balanced: true,
+        created,
+    };
+    let selector = [
+        "ballast.dev/node-selector: only=lb1",
+        "ballast.dev/node-selector: only=lb2",
+    ];
+    cluster
+        .services
+        .insert("s0".to_owned(), wish(selector[0], 0));
+    cluster
+        .services
+        .insert("s1".to_owned(), wish(selector[1], 1));
+    cluster.settle();
+    let since = |cluster: &mut Cluster, name: &str, since| {
+        let service = cluster
+            .observed
+            .services
+            .get_mut(&Key::new("shop", name))
+            .expect("it");
+        Arc::make_mut(service)
+            .allocated
+            .as_mut()
+            .expect("ports")
+            .since = since;
+    };
+    since(&mut cluster, "s0", 20);
+    since(&mut cluster, "s1", 10);
+    cluster.services.insert("s0".to_owned(), wish("", 0));
+    for name in ["s0", "s1"] {
+        let of = |cluster: &Cluster| cluster.given().get(&Key::new("shop", name)).cloned();
+        let before = of(&cluster);
+        cluster.settle();
+        assert_eq!(of(&cluster), before);
+        since(&mut cluster, "s0", 20);
+        since(&mut cluster, "s1", 10);
+    }
+    let names = |node| -> Vec<String> {
+        let table = cluster.table(node);
+        let names = table.frontends.iter().map(|one| one.name.to_string());
+        names.collect()
+    };
+    assert_eq!(names("lb1"), ["shop.s0:80"]);
+    assert_eq!(names("lb2"), ["shop.s1:80"]);
+    let here = decide(&cluster.observed, &on("lb2").in_role(Role::Node));
+    assert_eq!(here.report.closed, BTreeSet::from([Key::new("shop", "s0")]));
+}
+
 const ANNOTATIONS: &[&str] = &[
     "",
     "",
     "ballast.dev/internal: 'true'",
     "ballast.dev/node-selector: only=lb2",
+    "ballast.dev/node-selector: only=lb1",
     "ballast.dev/load-balancer-ips: 10.77.1.2",
     "ballast.dev/path: /docs",
 ];
 
 const NODES: &str = "kind: Node
-metadata: {name: lb1, labels: {role: loadbalancer}}
+metadata: {name: lb1, labels: {role: loadbalancer, only: lb1}}
 status: {addresses: [{type: InternalIP, address: 10.77.1.1}, {type: ExternalIP, address: 192.0.2.1}]}
 ---
 kind: Node

@@ -99,7 +99,9 @@ impl DesiredStatus {
             verdict,
             message: message(&status.why, &ingress),
             is_unheard: status.is_unheard,
-            allotment: allotment(status, service),
+            allotment: status.allotment.clone().filter(|given| {
+                is_ours || (verdict == Verdict::Routed && matches!(given, Allotment::Given(_)))
+            }),
             forgets,
             ingress,
             annotations,
@@ -176,16 +178,25 @@ impl DesiredStatus {
             true => service.ingress.is_empty() || !found.owned.ingress,
             false => found.ingress == hash(&self.ingress),
         };
-        let is_as = |desired: Option<Condition>, found: Option<KnownCondition>| {
-            let desired =
-                desired.map(|one| (one.is_true, hash(&[one.reason, one.message.as_str()])));
-            desired == found.map(|found| (found.is_true, found.text))
-        };
-        let is_allocated = is_as(self.allocated(), found.allocated);
+        let is_allocated = self.leaves_allocation(service);
         match self.has_addresses() {
             true => is_published && is_allocated && is_as(self.programmed(), found.programmed),
             false => !self.has_status() || is_allocated,
         }
+    }
+
+    /// Whether the condition `ballast.dev/Allocated` is as it must be.
+    fn leaves_allocation(&self, service: &Service) -> bool {
+        if let (Verdict::Routed, Some(Allotment::Given(given)), Some(found)) =
+            (self.verdict, &self.allotment, &service.allocated)
+        {
+            // It may be given more by another Ballast.
+            let found = &found.allocation;
+            return found.at == given.at
+                && found.ports.is_superset(&given.ports)
+                && found.routes.is_superset(&given.routes);
+        }
+        is_as(self.allocated(), service.publication.allocated)
     }
 
     /// Whether a finalizer that is there has to go.
@@ -258,6 +269,10 @@ impl DesiredStatus {
             status.insert("conditions".to_owned(), conditions.into());
         }
         let mut object = self.identity(service);
+        if !self.leaves_allocation(service) {
+            // What another leader has given meanwhile is not overwritten.
+            object["metadata"]["resourceVersion"] = json!(service.publication.version.to_string());
+        }
         object["status"] = status.into();
         object
     }
@@ -392,21 +407,10 @@ fn annotations_of_ours(service: &Service) -> BTreeMap<String, String> {
     found.collect()
 }
 
-/// The condition `ballast.dev/Allocated` of a Service. Two Ballasts may lead to one Service that is no LoadBalancer: what another
-/// one has given stays.
-fn allotment(status: &Status, service: &Service) -> Option<Allotment> {
-    let allotment = status.allotment.clone()?;
-    match (status.verdict, allotment) {
-        (Verdict::Served | Verdict::Pending, allotment) => Some(allotment),
-        (Verdict::Routed, Allotment::Given(mut given)) => {
-            if let Some(before) = &service.allocated {
-                given.ports.extend(&before.allocation.ports);
-                given.routes.extend(&before.allocation.routes);
-            }
-            Some(Allotment::Given(given))
-        }
-        _ => None,
-    }
+/// Whether a condition is as it must be.
+fn is_as(desired: Option<Condition>, found: Option<KnownCondition>) -> bool {
+    let desired = desired.map(|one| (one.is_true, hash(&[one.reason, one.message.as_str()])));
+    desired == found.map(|found| (found.is_true, found.text))
 }
 
 /// The message of the condition.
