@@ -7,7 +7,7 @@ use std::time::Duration;
 use ballast_core::table::Frontend;
 
 use super::frontends::Backends;
-use super::proxy::{Access, Proxy, Stick};
+use super::proxy::{Access, Proxy, Stick, Track};
 
 /// A counter of clients, and from which count on a condition holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -100,35 +100,43 @@ impl Before<'_> {
         counter: &Counter,
         frontend: &mut Frontend,
     ) -> Result<&'static str, NoLimit> {
-        let is_wanted = |number: u8, table: &Option<String>| match counter.number {
-            Some(of) => of == number,
-            None => self.name(table) == self.name(&counter.table),
+        let is_wanted = |track: &Track| match counter.number {
+            Some(of) => of == track.number,
+            None => track.is_by_address && self.name(&track.table) == self.name(&counter.table),
         };
         let left_out = |why: String| Err(NoLimit::LeftOut(why));
         let mut rules = self.proxy.connections.iter().enumerate();
         let found = rules.find_map(|(at, rule)| match &rule.action {
-            Access::Track(number, table) if is_wanted(*number, table) => {
-                Some((at, table, !rule.condition.is_empty()))
-            }
+            Access::Track(track) if is_wanted(track) => Some((at, track, rule)),
             _ => None,
         });
-        let Some((at, table, is_conditional)) = found else {
+        let Some((at, track, rule)) = found else {
             return match counter.number {
                 Some(_) => Ok(NEVER),
-                None => left_out("no `tcp-request … track-sc` of this section counts clients for it; remove it, or count them here".into()),
+                None => left_out(format!(
+                    "no `tcp-request … track-sc` of this section counts clients by their address for it; {REMEDY}"
+                )),
             };
         };
         // By its number a client is known once it is counted, and by its address always.
         if counter.number.is_some() && at >= self.rules {
             return Ok(NEVER);
         }
-        if is_conditional {
+        if !track.is_by_address {
+            return left_out(format!(
+                "`{}` does not count clients by their address, and what this line denies is served; {REMEDY}",
+                rule.line.shown
+            ));
+        }
+        if !rule.condition.is_empty() {
             return left_out(format!("only some clients are counted; {REMEDY}"));
         }
-        let name = match &counter.table {
-            None => self.name(table),
-            named => self.name(named),
-        };
+        let name = self.name(&track.table);
+        if counter.table.is_some() && self.name(&counter.table) != name {
+            return left_out(format!(
+                "clients are counted in the stick-table of {name:?}, and this line looks at another one; {REMEDY}"
+            ));
+        }
         let Some(stick) = self.table(name) else {
             return left_out(format!(
                 "there is no stick-table that is understood in {name:?}; {REMEDY}"

@@ -145,8 +145,19 @@ pub(super) enum Access {
     Reject,
     /// The client must begin with a PROXY header.
     ExpectProxy,
-    /// The client is counted from here on: by the counter of this number, in a table of this section or another.
-    Track(u8, Option<String>),
+    /// The client is counted from here on.
+    Track(Track),
+}
+
+/// How a `tcp-request … track-sc…` rule counts clients.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Track {
+    /// The number of the counter.
+    pub(super) number: u8,
+    /// Whether it counts the client's address, and nothing else.
+    pub(super) is_by_address: bool,
+    /// The section that has the table; `None`: this one.
+    pub(super) table: Option<String>,
 }
 
 /// What an `http-request`, `redirect` or `use_backend` rule does with a request.

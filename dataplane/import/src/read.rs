@@ -11,8 +11,9 @@ use super::conditional::Blocks;
 use super::importer::Importer;
 use super::keywords::{Becomes, Place, is_known, meant, row};
 use super::pages::HttpErrors;
-use super::proxy::{Does, Kind, Proxy, What};
+use super::proxy::{Access, Does, Kind, Proxy, What};
 use super::report;
+use super::rules::unread_track;
 use super::words::{Line, cut};
 
 /// What the whole file says.
@@ -200,6 +201,10 @@ impl Reader {
                 let has = |words: &[&str]| line.words.iter().any(|word| words.contains(&&**word));
                 if has(&["reject", "silent-drop", "expect-proxy"]) {
                     proxy.unread = Some(line.number);
+                }
+                if let Some(track) = unread_track(line) {
+                    let rule = Rule::new(line, Access::Track(track), &[]);
+                    proxy.connections.push(rule);
                 }
                 proxy.sets_src |= has(&["set-src"]);
                 proxy.sets_port |= has(&["set-dst-port"]);

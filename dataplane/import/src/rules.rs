@@ -10,7 +10,7 @@ use super::headers::change;
 use super::importer::Importer;
 use super::pages::{Answer, Said, said};
 use super::pattern::{PathKind, PathPattern};
-use super::proxy::{Access, Does, Of, Proxy, What};
+use super::proxy::{Access, Does, Of, Proxy, Track, What};
 use super::report::Report;
 use super::section::COUNTS;
 use super::units::{fitting, time};
@@ -196,19 +196,10 @@ pub(super) fn tcp_request(
             Access::Reject
         }
         ("connection", ["expect-proxy", "layer4"]) => Access::ExpectProxy,
-        ("connection" | "session" | "content", [track, "src", table @ ..])
+        ("connection" | "session" | "content", [track, key, table @ ..])
             if track.starts_with("track-sc") =>
         {
-            report.note(line, COUNTS);
-            let number = track.trim_start_matches("track-sc").parse();
-            let table = match table {
-                ["table", name] => Some((*name).to_owned()),
-                _ => None,
-            };
-            Access::Track(
-                number.map_err(|_| "has no counter; write track-sc0")?,
-                table,
-            )
+            Access::Track(tracked(line, track, key, table, report)?)
         }
         (_, ["set-src", ..]) => {
             proxy.sets_src = true;
@@ -229,6 +220,40 @@ pub(super) fn tcp_request(
     };
     proxy.connections.push(Rule::new(line, action, condition));
     Ok(())
+}
+
+/// `track-sc… KEY table NAME`: the lines that look at a counter ask for the first one of its number, whatever its key is.
+fn tracked(
+    line: &Line,
+    track: &str,
+    key: &str,
+    table: &[&str],
+    report: &mut Report,
+) -> Result<Track, String> {
+    let number = track.trim_start_matches("track-sc").parse();
+    let is_by_address = key == "src";
+    match is_by_address {
+        true => report.note(line, COUNTS),
+        false => report.left_out(line, format!("Ballast counts clients by their addresses (src), and not by `{key}`; the lines that look at the counter say what becomes of them")),
+    }
+    Ok(Track {
+        number: number.map_err(|_| "has no counter; write track-sc0")?,
+        is_by_address,
+        table: match table {
+            ["table", name] => Some((*name).to_owned()),
+            _ => None,
+        },
+    })
+}
+
+/// What a `tcp-request` line counts that cannot be read: nobody knows by which key.
+pub(super) fn unread_track(line: &Line) -> Option<Track> {
+    let number = line.word(2).strip_prefix("track-sc")?.parse().ok()?;
+    (line.word(0) == "tcp-request").then_some(Track {
+        number,
+        is_by_address: false,
+        table: None,
+    })
 }
 
 /// `reqrep`, `reqirep`: the form in which service-loadbalancer strips the name of a service.

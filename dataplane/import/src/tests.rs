@@ -16,6 +16,7 @@ mod equivalence;
 mod exactness;
 mod files;
 mod lines;
+mod meant;
 mod noise;
 mod opened;
 mod oracle;

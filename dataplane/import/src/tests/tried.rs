@@ -7,16 +7,16 @@ const BACKENDS: &str =
     "backend b\n server s 10.0.0.1:80\nbackend c\n server s 10.0.0.2:80\nbackend nowhere\n";
 
 /// A frontend with these lines.
-fn of(mode: &str, lines: &str) -> String {
+pub(super) fn of(mode: &str, lines: &str) -> String {
     format!("defaults\n mode {mode}\nfrontend f\n bind 127.0.0.1:80\n{lines}\n{BACKENDS}")
 }
 
-fn has(text: &str, part: &str) {
+pub(super) fn has(text: &str, part: &str) {
     let made = import(text).table;
     assert!(made.contains(part), "{text}\n{made}");
 }
 
-fn assert_closed(text: &str) {
+pub(super) fn assert_closed(text: &str) {
     let made = import(text).table;
     assert!(!made.contains("\nfrontends:"), "{text}\n{made}");
 }
