@@ -11,11 +11,9 @@ use ballast_core::table::{
 
 use super::acl::{Where, is_hello};
 use super::bind::{BindLine, Way};
-use super::clients::{Clients, Index};
 use super::condition::Rule;
 use super::decide::{Action, Closed, Rules, Step};
 use super::importer::Importer;
-use super::pages::Answer;
 use super::pattern::host_contains;
 use super::ports::groups;
 use super::proxy::{Access, Changed, Does, Kind, Proxy, Stage};
@@ -316,32 +314,6 @@ impl Importer<'_> {
         Ok(())
     }
 
-    /// Clients who are sent to a backend that serves nobody are not to be served by another one.
-    fn deny_unserved(&mut self, rules: &mut Rules<'_>, is_http: bool) {
-        for step in &mut rules.steps {
-            let Does::Backend(name) = &step.does else {
-                continue;
-            };
-            let mut alternatives = step.condition.alternatives.iter();
-            if alternatives.all(|one| one.clients.is_all()) {
-                continue;
-            }
-            let answer = match rules.backends.get(name) {
-                Some((backend, _)) if backend.servers.is_empty() => Answer::plain(503),
-                Some((_, steps)) => match denied_by(steps) {
-                    Some(answer) => answer,
-                    None => continue,
-                },
-                None => Answer::plain(503),
-            };
-            if !is_http {
-                let why = "the backend serves nobody, so these clients are denied";
-                self.report.note(&step.line, why);
-            }
-            step.does = Does::Deny(answer);
-        }
-    }
-
     fn tcp(
         &mut self,
         frontend: &mut Frontend,
@@ -376,6 +348,9 @@ impl Importer<'_> {
     pub(super) fn cannot(&mut self, lines: Vec<Line>) {
         for line in lines {
             let why = match (line.word(0), line.word(1)) {
+                ("use_backend", _) if self.denies_some.contains(&line.number) => {
+                    "some clients would go elsewhere than others, which no route does, and whom this backend denies is served; give them an address of their own, or deny them"
+                }
                 ("use_backend", _) => {
                     "some clients would go elsewhere than others, which no route does; give them an address of their own, or deny them"
                 }
@@ -446,17 +421,6 @@ impl Importer<'_> {
             self.report.left_out(&proxy.head, TLS_ALONE);
         }
         Ok(())
-    }
-}
-
-/// What a backend answers everybody; `None`: it serves somebody.
-fn denied_by(steps: &[Step]) -> Option<Answer> {
-    let mut clients = Clients::of(Ranges::all());
-    let index = Index::of(steps);
-    let step = clients.pass(steps, &index, None, &any_path(), &mut |_| {}, &mut |_| {});
-    match &step?.does {
-        Does::Deny(answer) => Some(answer.clone()),
-        _ => None,
     }
 }
 

@@ -28,6 +28,8 @@ pub(super) struct Importer<'w> {
     pub(super) reached: HashMap<usize, bool>,
     /// Lines whose exceptions from a denial cannot be looked at, so that they deny more than in haproxy.
     pub(super) spared_nobody: HashSet<usize>,
+    /// `use_backend` lines that lead some clients to a backend that denies them some requests.
+    pub(super) denies_some: HashSet<usize>,
     /// Names of sections that are disabled.
     pub(super) disabled: HashSet<String>,
     /// Backends whose endpoints are told the client's address in `X-Forwarded-For`.
@@ -53,6 +55,7 @@ impl<'w> Importer<'w> {
             has_folder,
             reached: HashMap::new(),
             spared_nobody: HashSet::new(),
+            denies_some: HashSet::new(),
             disabled: HashSet::new(),
             told_clients: HashSet::new(),
             binds: 0,

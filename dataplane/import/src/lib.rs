@@ -44,6 +44,7 @@ mod services;
 mod settings;
 mod table;
 mod units;
+mod unserved;
 mod words;
 mod world;
 

@@ -1,7 +1,7 @@
 //! Lines that another line, a backend or another form of a criterion gives another meaning, as haproxy 2.6 was seen to do.
 
 use super::import;
-use super::lines::assert_left_out;
+use super::lines::{assert_left_out, table};
 use super::tried::{has, of};
 
 fn assert_unlimited(text: &str) {
@@ -53,4 +53,64 @@ fn what_counts_clients_by_another_key_is_not_forgotten() {
     let other = text(src, "sc0_conn_cur(other)");
     assert_left_out(&other, 6, "looks at another one");
     assert_unlimited(&other);
+}
+
+/// A backend that denies some of those who are sent to it, or all of them, does so where no route leads to it.
+#[test]
+fn who_is_sent_to_a_backend_that_denies_him_is_denied() {
+    let text = |mode: &str, chosen: &str, lines: &str| {
+        let text = of(
+            mode,
+            &format!(" use_backend dead if {chosen}\n default_backend b"),
+        );
+        format!("{text}backend dead\n{lines}\n server s 10.0.0.9:80\n")
+    };
+    let ten = "{ src 10.0.0.0/8 }";
+    let all_but_ten = "\"8.0.0.0/7\", \"11.0.0.0/8\"";
+    for lines in [
+        " http-request deny if { src 10.0.0.0/8 }",
+        " http-request deny if { src 10.0.0.0/9 }\n http-request deny if { src 10.128.0.0/9 }",
+        " http-request allow unless { src 10.0.0.0/8 }\n http-request deny",
+        " http-request return status 403",
+        " tcp-request content reject if { src 10.0.0.0/8 }",
+    ] {
+        let text = text("http", ten, lines);
+        has(&text, all_but_ten);
+        table(&text);
+    }
+    has(
+        &text(
+            "http",
+            ten,
+            " http-request deny deny_status 404 if { src 10.0.0.0/7 }",
+        ),
+        "denied: {status: 404}",
+    );
+    let tcp = text(
+        "tcp",
+        ten,
+        " tcp-request content reject if { src 10.0.0.0/8 }",
+    );
+    has(&tcp, all_but_ten);
+    // Of a part, the others are told.
+    let some = text("http", ten, " http-request deny if { src 10.0.0.0/9 }");
+    has(&some, "\"10.128.0.0/9\"");
+    assert!(!import(&some).table.contains("\"8.0.0.0/5\""), "{some}");
+    assert_left_out(&some, 5, "go elsewhere");
+    let by_path = text("http", ten, " http-request deny if { path_beg /x }");
+    assert_left_out(&by_path, 5, "whom this backend denies is served");
+    let but_path = text(
+        "http",
+        ten,
+        " http-request allow if { path /x }\n http-request deny",
+    );
+    assert_left_out(&but_path, 5, "whatever they ask for");
+    has(&but_path, all_but_ten);
+    let by_host = text(
+        "http",
+        "{ src 10.0.0.0/8 } { hdr(host) -i a.example }",
+        " http-request deny if { src 10.0.0.0/8 }",
+    );
+    has(&by_host, "default: {service: b}");
+    has(&by_host, all_but_ten);
 }
