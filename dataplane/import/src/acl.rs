@@ -161,8 +161,9 @@ impl Reader<'_> {
     fn atoms(mut self, criterion: &str) -> Vec<Atom> {
         let unknown = || Atom::Unknown(format!("`{criterion}`"));
         let parts = parts(criterion);
-        let (sample, converters) = parts.split_first().unwrap_or((&criterion, &[]));
-        if sample.eq_ignore_ascii_case("src") && !converters.is_empty() {
+        let converters = parts.get(1..).unwrap_or_default();
+        let name = name_of(criterion);
+        if name == "src" && !converters.is_empty() {
             return vec![Atom::Broken(format!(
                 "Ballast compares the client's address as it is, and not `{criterion}`; write the networks that are meant behind src"
             ))];
@@ -175,17 +176,12 @@ impl Reader<'_> {
                 _ => return vec![unknown()],
             }
         }
-        let lower = sample.to_ascii_lowercase();
-        let name = lower.strip_suffix("()").unwrap_or(&lower);
-        vec![match name {
-            "always_true" => Atom::Always(true),
-            "always_false" => Atom::Always(false),
-            "ssl_fc" => match self.patterns.first().map(String::as_str) {
-                None | Some("1") => Atom::Always(self.place.tls),
-                Some("0") => Atom::Always(!self.place.tls),
-                Some(_) => unknown(),
-            },
-            _ if is_hello(name) => match self.patterns.as_slice() {
+        vec![match name.as_str() {
+            "always_true" => self.known(true, criterion),
+            "always_false" => self.known(false, criterion),
+            "ssl_fc" => self.known(self.place.tls, criterion),
+            name if is_hello(name) => match self.patterns.as_slice() {
+                _ if self.method.is_some() => self.unknown(criterion),
                 _ if self.place.is_http || self.place.tls => {
                     let why = format!("`{criterion}` finds nothing here, in haproxy neither: TLS does not pass unopened");
                     (self.tell)(Kind::Note, why);
@@ -203,11 +199,26 @@ impl Reader<'_> {
             "url_reg" if self.patterns.iter().any(|pattern| pattern.contains('$')) => unknown(),
             "path_reg" | "url_reg" => return self.path("reg", criterion),
             "path_end" | "path_dir" | "path_sub" | "path_dom" | "path_len" => unknown(),
-            _ => match host_method(name) {
+            name => match host_method(name) {
                 Some((of, method)) => return self.name(of, method, criterion),
                 None => unknown(),
             },
         }]
+    }
+
+    /// A criterion that holds or does not, whatever patterns stand behind it, unless a method compares it with them.
+    fn known(&self, value: bool, criterion: &str) -> Atom {
+        let number = u8::from(value).to_string();
+        let are_numbers = |patterns: &[String]| patterns.iter().all(|one| one == "0" || one == "1");
+        match self.method.as_deref() {
+            None | Some("bool") => Atom::Always(value),
+            Some("int") if are_numbers(&self.patterns) => {
+                Atom::Always(self.patterns.contains(&number))
+            }
+            Some(method) => Atom::Broken(format!(
+                "`{criterion} -m {method}` compares what holds or does not with something else; write `{criterion}` alone"
+            )),
+        }
     }
 
     /// `lower` makes small letters of all: a pattern with others is never found, unless -i stands before it.
@@ -405,9 +416,16 @@ fn no_request(criterion: &str) -> Atom {
     ))
 }
 
+/// The sample of a criterion in small letters, without converters and empty parentheses.
+fn name_of(criterion: &str) -> String {
+    let sample = parts(criterion).first().copied().unwrap_or(criterion);
+    let bare = sample.strip_suffix("()").unwrap_or(sample);
+    bare.to_ascii_lowercase()
+}
+
 /// Whether a criterion asks how TLS begins.
-pub(super) fn is_hello(name: &str) -> bool {
-    ["req.ssl_hello_type", "req_ssl_hello_type"].contains(&name)
+pub(super) fn is_hello(criterion: &str) -> bool {
+    ["req.ssl_hello_type", "req_ssl_hello_type"].contains(&&*name_of(criterion))
 }
 
 /// Whether a converter of a host takes its port off.

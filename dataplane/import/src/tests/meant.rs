@@ -2,7 +2,7 @@
 
 use super::import;
 use super::lines::{assert_left_out, table};
-use super::tried::{has, of};
+use super::tried::{assert_closed, has, of};
 
 fn assert_unlimited(text: &str) {
     let made = import(text).table;
@@ -113,4 +113,63 @@ fn who_is_sent_to_a_backend_that_denies_him_is_denied() {
     );
     has(&by_host, "default: {service: b}");
     has(&by_host, all_but_ten);
+}
+
+/// Without a method haproxy takes what holds or does not as it is, whatever stands behind it.
+#[test]
+fn what_holds_or_does_not_is_compared_by_a_method_alone() {
+    for (criterion, holds) in [
+        ("ssl_fc", false),
+        ("ssl_fc()", false),
+        ("ssl_fc 0", false),
+        ("ssl_fc -m bool 0", false),
+        ("ssl_fc -m int 0", true),
+        ("always_true 0", true),
+        ("always_false 1", false),
+        ("always_false -m int 0 1", true),
+    ] {
+        let made = import(&of(
+            "http",
+            &format!(" http-request deny if {{ {criterion} }}\n default_backend b"),
+        ))
+        .table;
+        assert_eq!(made.contains("service: b"), !holds, "{criterion}\n{made}");
+    }
+    for criterion in [
+        "ssl_fc -m found",
+        "ssl_fc -m str 0",
+        "ssl_fc -m int 0:1",
+        "always_false -m found",
+    ] {
+        assert_closed(&of(
+            "http",
+            &format!(" http-request deny if {{ {criterion} }}\n default_backend b"),
+        ));
+        let chosen = format!(" use_backend c if {{ {criterion} }}\n default_backend b");
+        assert_left_out(&of("http", &chosen), 5, "no effect");
+    }
+}
+
+#[test]
+fn how_tls_begins_is_asked_in_several_forms() {
+    for criterion in [
+        "req.ssl_hello_type()",
+        "req_ssl_hello_type",
+        "req.ssl_hello_type,lower",
+    ] {
+        let text = of(
+            "tcp",
+            &format!(
+                " tcp-request inspect-delay 5s\n tcp-request content reject if !{{ {criterion} 1 }}\n default_backend b"
+            ),
+        );
+        assert_eq!(
+            table(&text).frontends[0].protocol.to_string(),
+            "tls",
+            "{criterion}"
+        );
+    }
+    let found =
+        " tcp-request content reject if !{ req.ssl_hello_type -m len 1 }\n default_backend b";
+    assert_closed(&of("tcp", found));
 }
