@@ -139,9 +139,11 @@ impl Importer<'_> {
         binds: Vec<Bind>,
     ) -> Result<Frontend, Closed> {
         let led_to = leads(proxy).into_iter();
-        let mut sections = led_to.filter_map(|name| backends.get(name).copied());
+        let led_to = led_to.filter_map(|name| backends.get(name).copied());
+        let led_to: Vec<&Proxy> = led_to.collect();
+        self.no_request_is_read(proxy, &led_to)?;
         let asks = |section: &Proxy| section.conditions().flatten().any(|word| is_hello(word));
-        if proxy.is_http || way.tls.is_some() || !(asks(proxy) || sections.any(asks)) {
+        if proxy.is_http || way.tls.is_some() || !led_to.iter().copied().chain([proxy]).any(asks) {
             return self.frontend_of(proxy, backends, way, (name, binds), true);
         }
         // What becomes of connections that begin otherwise than with a hello of TLS.
@@ -167,6 +169,29 @@ impl Importer<'_> {
             }));
         }
         Ok(frontend)
+    }
+
+    /// A section in mode tcp has no rules about requests. haproxy asks them where it leads to a backend in mode http.
+    fn no_request_is_read(&mut self, proxy: &Proxy, led_to: &[&Proxy]) -> Result<(), Closed> {
+        let mut of_http = led_to.iter().copied().filter(|section| section.is_http);
+        let first = of_http.next();
+        if proxy.is_http || first.is_none() && !proxy.switches_mode {
+            return Ok(());
+        }
+        let rules = proxy.requests.iter().chain(&proxy.redirects);
+        if let Some(line) = rules.map(|rule| &rule.line).chain(&proxy.monitor).next() {
+            self.report.left_out(line, "haproxy asks it, since requests go on in mode http from here, and in mode tcp Ballast reads none; write mode http in this section");
+            return Err(Closed(format!(
+                "{} is about requests, of which none is read in mode tcp; write mode http",
+                self.places.shown(line.number)
+            )));
+        }
+        let edits = |section: &&Proxy| !section.edits.is_empty() || section.tells_clients();
+        if let Some(backend) = [proxy].into_iter().chain(first).chain(of_http).find(edits) {
+            let name = &backend.name;
+            self.report.left_out(&proxy.head, format!("haproxy reads the requests that go on in mode http, and edits their fields as {name} says; in mode tcp they pass as they are; write mode http in this section"));
+        }
+        Ok(())
     }
 
     /// The frontend of some binds, for connections that begin with a hello of TLS, or for those that do not.

@@ -27,6 +27,7 @@ impl Importer<'_> {
             [action @ ("deny" | "silent-drop"), ..] => Err(format!(
                 "`{action}`: Ballast withholds no answers, and those that this line denies are served; deny their requests, or let the endpoint do it"
             )),
+            ["return", ..] => Err("`return`: Ballast withholds no answers, and those that this line replaces are served; answer their requests, or let the endpoint do it".into()),
             [action, ..] => Err(format!("`{action}` has no counterpart; remove it")),
             [] => Err("says nothing to do; expected set-header or del-header".into()),
         }

@@ -40,6 +40,8 @@ pub(super) struct Proxy {
     pub(super) unread: Option<usize>,
     /// Whether a rule gives clients another address than that of their connections.
     pub(super) sets_src: bool,
+    /// Whether a rule has requests read from here on, in mode tcp.
+    pub(super) switches_mode: bool,
     /// Whether a rule gives connections another port than that of the bind.
     pub(super) sets_port: bool,
 

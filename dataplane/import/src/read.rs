@@ -208,6 +208,7 @@ impl Reader {
                 }
                 proxy.sets_src |= has(&["set-src"]);
                 proxy.sets_port |= has(&["set-dst-port"]);
+                proxy.switches_mode |= has(&["switch-mode"]);
                 if has(&CHANGES)
                     || line
                         .from(2)

@@ -209,6 +209,10 @@ pub(super) fn tcp_request(
             proxy.sets_port = true;
             return Err(SET_PORT.into());
         }
+        (_, ["switch-mode", ..]) => {
+            proxy.switches_mode = true;
+            return Err("`switch-mode` has no counterpart: Ballast reads requests in mode http alone; write mode http in this section".into());
+        }
         (place, [action, ..]) => {
             return Err(format!("`{place} {action}` has no counterpart; remove it"));
         }

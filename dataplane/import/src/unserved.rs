@@ -59,24 +59,29 @@ impl Importer<'_> {
         let mut add = |line: &Line| cannot.push(line.clone());
         let index = Index::of(steps);
         let last = clients.pass(steps, &index, None, &any_path(), &mut add, &mut |_| {});
+        let mut servers = backend.servers.iter();
+        let is_empty = servers.all(|server| server.settings.is_disabled);
         let (served, usual) = match last {
-            _ if backend.servers.is_empty() => (Ranges::none(), 503),
+            _ if is_empty => (Ranges::none(), 503),
             Some(step) if step.does.refuses() => (Ranges::none(), 403),
             Some(_) => (clients.answered(), 403),
             None => (clients.all(), 403),
         };
         let said = clients.said.or_else(|| last.and_then(Step::answer));
         let answer = match said {
-            Some(Action::Answer(answer)) => answer,
+            Some(Action::Answer(answer)) if answer.status >= 400 => answer,
             _ => Answer::plain(usual),
         };
         let denied = chosen.and_not(&served);
-        let mut by_name = steps.iter().filter(|step| step.is_about_names());
-        if !denied.is_none() && by_name.clone().any(|step| !step.does.refuses()) {
+        let says_more = |step: &Step| {
+            !step.does.refuses() && (step.is_about_names() || step.answer().is_some())
+        };
+        if !denied.is_none() && steps.iter().any(says_more) {
             let why = "some of these clients are denied, whatever they ask for, and the backend answers some of their requests otherwise; give them an address of their own";
             self.report.left_out(&step.line, why);
         }
-        if !served.is_none() && by_name.any(|step| step.does.refuses()) {
+        let denies_some = |step: &Step| step.does.refuses() && step.is_about_names();
+        if !served.is_none() && steps.iter().any(denies_some) {
             self.denies_some.insert(step.line.number);
         }
         self.cannot(cannot);

@@ -173,3 +173,62 @@ fn how_tls_begins_is_asked_in_several_forms() {
         " tcp-request content reject if !{ req.ssl_hello_type -m len 1 }\n default_backend b";
     assert_closed(&of("tcp", found));
 }
+
+/// haproxy reads the requests of a section in mode tcp that go on in mode http, and asks all its rules.
+#[test]
+fn rules_about_requests_in_mode_tcp_are_asked_before_a_backend_in_mode_http() {
+    let text = |lines: &str, mode: &str| {
+        let text = of("tcp", &format!("{lines}\n default_backend h"));
+        format!("{text}backend h\n mode {mode}\n server s 10.0.0.9:80\n")
+    };
+    for line in [
+        "http-request deny if { path /x }",
+        "http-request deny if { src 10.0.0.0/8 }",
+        "redirect location /y if { path /x }",
+        "monitor-uri /x",
+    ] {
+        let upgraded = text(&format!(" {line}"), "http");
+        assert_closed(&upgraded);
+        assert_left_out(&upgraded, 5, "haproxy asks it");
+        let plain = text(&format!(" {line}"), "tcp");
+        has(&plain, "service: h");
+        let switched = text(
+            &format!(" {line}\n tcp-request content switch-mode http"),
+            "tcp",
+        );
+        assert_closed(&switched);
+    }
+    let block = ".if feature(QUIC)\n tcp-request content switch-mode http\n.endif\n http-request deny if { path /x }";
+    assert_closed(&text(block, "tcp"));
+    let edits = text("", "http").replace("mode http", "mode http\n option forwardfor");
+    assert_left_out(&edits, 3, "in mode tcp they pass as they are");
+    assert_closed(
+        &text("", "http").replace("mode http", "mode http\n http-request deny if { path /x }"),
+    );
+}
+
+#[test]
+fn who_is_sent_to_a_backend_without_a_server_in_use_is_denied() {
+    let text = |lines: &str| {
+        let text = of(
+            "http",
+            " use_backend m if { src 10.0.0.0/8 }\n default_backend b",
+        );
+        format!("{text}backend m\n{lines}\n")
+    };
+    let disabled = text(" server s 10.0.0.9:80 disabled\n server t 10.0.0.10:80 disabled");
+    has(&disabled, "denied: {status: 503}");
+    for line in [
+        "http-request redirect location /y",
+        "http-request return status 200",
+    ] {
+        let answers = text(&format!(" {line}"));
+        has(&answers, "denied: {status: 503}");
+        assert_left_out(&answers, 5, "answers some of their requests otherwise");
+    }
+    let replaced = of(
+        "http",
+        " http-response return status 503\n default_backend b",
+    );
+    assert_left_out(&replaced, 5, "are served");
+}
