@@ -287,11 +287,20 @@ impl Importer<'_> {
             let mut theirs = alternatives.flat_map(Alternative::all_paths);
             theirs.any(|path| crossing.contains(path))
         };
+        let backends = rules.backends.iter();
+        let serving = backends.filter(|(_, (backend, steps))| {
+            !backend.serves_nobody() && !steps.iter().any(|step| step.does.refuses())
+        });
+        let serving: HashSet<String> = serving.map(|(name, _)| name.clone()).collect();
+        let refuses = |does: &Does| match does {
+            Does::Backend(name) => !serving.contains(name),
+            does => does.refuses(),
+        };
         let all = rules.backends.values_mut().map(|(_, steps)| steps);
         for steps in all.chain([&mut rules.steps]) {
             for step in steps.iter().filter(|step| crosses(step)) {
                 self.report.left_out(&step.line, "a path in any case lies across one in a certain case; write both with -i, or both without");
-                if step.does.denies() {
+                if refuses(&step.does) {
                     return Err(Closed(format!(
                         "{} says what is denied, and cannot be followed; correct it",
                         self.places.shown(step.line.number)

@@ -95,6 +95,12 @@ impl Proxy {
         acls.chain(rules).chain(requests)
     }
 
+    /// Whether it has no server that is in use.
+    pub(super) fn serves_nobody(&self) -> bool {
+        let mut servers = self.servers.iter();
+        servers.all(|server| server.settings.is_disabled)
+    }
+
     /// Whether endpoints get the client's address in `X-Forwarded-For`.
     pub(super) fn tells_clients(&self) -> bool {
         self.forwarded_for.is_some() || self.forwards_all.is_some()

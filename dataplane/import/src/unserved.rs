@@ -59,10 +59,8 @@ impl Importer<'_> {
         let mut add = |line: &Line| cannot.push(line.clone());
         let index = Index::of(steps);
         let last = clients.pass(steps, &index, None, &any_path(), &mut add, &mut |_| {});
-        let mut servers = backend.servers.iter();
-        let is_empty = servers.all(|server| server.settings.is_disabled);
         let (served, usual) = match last {
-            _ if is_empty => (Ranges::none(), 503),
+            _ if backend.serves_nobody() => (Ranges::none(), 503),
             Some(step) if step.does.refuses() => (Ranges::none(), 403),
             Some(_) => (clients.answered(), 403),
             None => (clients.all(), 403),

@@ -232,3 +232,25 @@ fn who_is_sent_to_a_backend_without_a_server_in_use_is_denied() {
     );
     assert_left_out(&replaced, 5, "are served");
 }
+
+/// A path in any case that lies across one in a certain case is left out, and closes where the line denies in one way or another.
+#[test]
+fn a_denial_by_a_path_that_routes_cannot_tell_apart_closes() {
+    let text = |line: &str| {
+        let both = " acl api path_beg /api\n acl old path -i /api/v1\n";
+        of(
+            "http",
+            &format!("{both} {line} if api old\n default_backend b"),
+        ) + "backend off\n server s 10.0.0.9:80 disabled\nbackend no\n http-request deny\n server s 10.0.0.9:80\n"
+    };
+    for line in [
+        "use_backend nowhere",
+        "use_backend off",
+        "use_backend no",
+        "http-request return status 410",
+    ] {
+        assert_closed(&text(line));
+        assert_left_out(&text(line), 7, "lies across");
+    }
+    has(&text("use_backend c"), "default: {service: b}");
+}
