@@ -126,7 +126,12 @@ impl Importer<'_> {
         place: Where,
     ) -> Result<Option<Condition>, Closed> {
         match self.condition_of(rule, acls, place) {
-            Ok(condition) => Ok(Some(condition)),
+            Ok(condition) => {
+                if rule.action == Access::Reject {
+                    self.clients_alike(&rule.line, &condition, place);
+                }
+                Ok(Some(condition))
+            }
             Err(why) if rule.action == Access::Reject => Err(self.closed(&rule.line, &why)),
             Err(why) => {
                 self.report.left_out(&rule.line, why);

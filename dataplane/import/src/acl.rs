@@ -65,6 +65,8 @@ pub(super) struct Where {
     pub(super) sets_src: bool,
     /// Whether a rule gives connections another port than that of the bind.
     pub(super) sets_port: bool,
+    /// Whether clients may come by IPv6.
+    pub(super) takes_ipv6: bool,
     /// Whether the connections that are looked at begin with a hello of TLS.
     pub(super) has_hello: bool,
     /// What rules before it changed of the request.

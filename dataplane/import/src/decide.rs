@@ -169,6 +169,9 @@ impl Importer<'_> {
         let is_part = !rule.entry.is_empty();
         let condition = self.seen(line, condition, does.refuses(), is_part)?;
         self.hosts_alike(line, does, &condition);
+        if does.refuses() {
+            self.clients_alike(line, &condition, place);
+        }
         Ok(Some(Step {
             line: line.clone(),
             does: does.clone(),
@@ -190,6 +193,17 @@ impl Importer<'_> {
                 "it looks at the {what} that {} has changed, and Ballast at that of the client; write it before that line",
                 self.places.shown(line)
             ));
+        }
+    }
+
+    /// haproxy looks into addresses of IPv6 for those of IPv4, and Ballast does not.
+    pub(super) fn clients_alike(&mut self, line: &Line, condition: &Condition, place: Where) {
+        let is_wider = |one: &Alternative| {
+            let around = one.clients.around_ipv4();
+            !around.and_not(&one.clients).is_none()
+        };
+        if place.takes_ipv6 && condition.alternatives.iter().any(is_wider) {
+            self.report.left_out(line, IPV4_INSIDE);
         }
     }
 
@@ -424,5 +438,7 @@ impl Rules<'_> {
         }
     }
 }
+
+const IPV4_INSIDE: &str = "by this line haproxy also denies clients of IPv6 who have such an address inside of theirs, as 2002:V4::/48 (6to4) or ::V4, and Ballast does not; write these networks too, if such clients can come";
 
 const NOT_IN_TCP: &str = "in mode tcp it has no effect, as in haproxy";

@@ -213,6 +213,7 @@ impl Importer<'_> {
             port: port.filter(|_| !way.accept_proxy && !expects_proxy),
             sets_src: proxy.sets_src,
             sets_port: proxy.sets_port,
+            takes_ipv6: way.accept_proxy || expects_proxy || binds.iter().any(takes_ipv6),
             has_hello,
             changed: Changed::default(),
         };
@@ -481,6 +482,13 @@ fn name(proxy: &Proxy, suffix: &str, taken: &mut Taken) -> String {
         number += 1;
     }
     name
+}
+
+fn takes_ipv6(bind: &Bind) -> bool {
+    match bind {
+        Bind::Any { .. } => true,
+        Bind::Exact(address) => address.is_ipv6(),
+    }
 }
 
 /// A comment on ranges that are all but a few.

@@ -49,6 +49,20 @@ impl Ranges {
         Self::of(&nets.map(net).into_iter().flatten().collect::<Vec<_>>())
     }
 
+    /// The addresses of IPv6 that haproxy takes for the ones of IPv4 inside of them: 2002:V4::/48 (6to4), and ::V4.
+    pub(super) fn around_ipv4(&self) -> Self {
+        let six_to_four = |bits: u128| 0x2002_u128 << 112 | bits << 80;
+        let ranges = self.v4.iter();
+        let around = ranges.flat_map(|&(first, last)| {
+            let end = six_to_four(last) | ((1 << 80) - 1);
+            [(first, last), (six_to_four(first), end)]
+        });
+        Self {
+            v6: Rc::new(merged(around.collect())),
+            ..Self::default()
+        }
+    }
+
     pub(super) fn is_all(&self) -> bool {
         self.v4[..] == [(0, LAST_V4)] && self.v6[..] == [(0, LAST_V6)]
     }

@@ -261,6 +261,7 @@ impl Importer<'_> {
             port: None,
             sets_src: proxy.sets_src,
             sets_port: proxy.sets_port,
+            takes_ipv6: false,
             has_hello: false,
             changed: Changed::default(),
         };

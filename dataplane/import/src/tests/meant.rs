@@ -254,3 +254,23 @@ fn a_denial_by_a_path_that_routes_cannot_tell_apart_closes() {
     }
     has(&text("use_backend c"), "default: {service: b}");
 }
+
+#[test]
+fn addresses_of_ipv6_with_one_of_ipv4_inside_are_told_where_they_are_denied() {
+    let text = |bind: &str, rule: &str| {
+        of("http", &format!(" {rule}\n default_backend b")).replace("127.0.0.1:80", bind)
+    };
+    let both = "2002:cb00:7100::/40 ::203.0.113.0/120";
+    for rule in ["http-request deny", "tcp-request connection reject"] {
+        let denied = format!("{rule} if {{ src 203.0.113.0/24 }}");
+        assert_left_out(&text("[::1]:80", &denied), 5, "6to4");
+        assert_left_out(&text("127.0.0.1:80 accept-proxy", &denied), 5, "");
+        table(&text("127.0.0.1:80", &denied));
+        let whole = denied.replace(" }", &format!(" {both} }}"));
+        table(&text("[::1]:80", &whole));
+        table(&text(
+            "[::1]:80",
+            &format!("{rule} unless {{ src 203.0.113.0/24 }}"),
+        ));
+    }
+}
