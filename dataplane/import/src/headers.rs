@@ -84,6 +84,10 @@ impl Importer<'_> {
             proxy.requests.push(rule);
         }
         if of == Of::Requests {
+            let mut before = proxy.requests.iter();
+            if before.any(|rule| matches!(rule.action, Does::Allow)) {
+                self.report.left_out(line, "a line before it allows requests, for which haproxy asks no more lines, and Ballast edits them too; write it before that line");
+            }
             if name.eq_ignore_ascii_case("X-Forwarded-For") {
                 if let Some(result) = Self::forwarded_for(line, &change, condition, proxy) {
                     return result;

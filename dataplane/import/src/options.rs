@@ -43,7 +43,7 @@ impl Importer<'_> {
                 check.tcp = Some(Tcp::default());
                 check.http = None;
                 let why = "the check connects; that a TLS greeting is answered is not looked at";
-                self.report.note(line, why);
+                self.report.left_out(line, why);
             }
             "httpclose" | "forceclose" if on => return Err("a connection of a client stays open for its next request, for timeouts.keep-alive; write option http-server-close, which says what a service can have (http.reuse)".into()),
             "httpclose" | "forceclose" => {}

@@ -274,3 +274,17 @@ fn addresses_of_ipv6_with_one_of_ipv4_inside_are_told_where_they_are_denied() {
         ));
     }
 }
+
+#[test]
+fn what_an_allow_ends_and_what_a_check_does_not_look_at_is_told() {
+    let allow = "http-request allow if { path /x }";
+    let set = "http-request set-header X-A 1";
+    let text = |lines: &str| of("http", &format!(" {lines}\n default_backend b"));
+    assert_left_out(&text(&format!("{allow}\n {set}")), 6, "asks no more lines");
+    table(&text(&format!("{set}\n {allow}")));
+    let check = of("tcp", " default_backend b").replace(
+        "backend b\n server s 10.0.0.1:80",
+        "backend b\n option ssl-hello-chk\n server s 10.0.0.1:80 check",
+    );
+    assert_left_out(&check, 7, "a TLS greeting is answered");
+}
