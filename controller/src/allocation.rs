@@ -103,13 +103,19 @@ impl fmt::Display for Allocation {
 }
 
 impl At {
+    /// These addresses, whose order means nothing.
+    pub(crate) fn of(addresses: &[IpAddr]) -> Self {
+        let addresses: BTreeSet<IpAddr> = addresses.iter().copied().collect();
+        Self::Addresses(addresses.into_iter().collect())
+    }
+
     fn read(text: &str) -> Option<Self> {
         Some(match text {
             "node" => Self::Node,
             "node-internal" => Self::NodeInternal,
             list => {
                 let addresses = list.split(',').map(str::parse);
-                Self::Addresses(addresses.collect::<Result<_, _>>().ok()?)
+                Self::of(&addresses.collect::<Result<Vec<_>, _>>().ok()?)
             }
         })
     }
@@ -177,6 +183,9 @@ mod tests {
         let read = Allocation::read("addresses=node zone=a ports=80/TCP,81/SCTP,x new");
         let text = read.map(|read| read.to_string());
         assert_eq!(text.as_deref(), Some("addresses=node ports=80/TCP"));
+        let other =
+            Allocation::read("addresses=2001:db8::10,192.0.2.10").map(|read| read.to_string());
+        assert_eq!(other.as_deref(), Some("addresses=192.0.2.10,2001:db8::10"));
         for wrong in ["", "ports=80/TCP", "addresses=", "addresses=192.0.2.10,x"] {
             assert_eq!(Allocation::read(wrong), None, "{wrong}");
         }

@@ -183,7 +183,8 @@ impl<'c, 'a> Giving<'c, 'a> {
     fn owner_here(&self, claim: &Claim, set: &NodeSet<'a>) -> Option<String> {
         match self.context.nodes.here {
             ThisNode::LoadBalancer(node) => self.held.owner_here(claim, set, node),
-            ThisNode::Standalone | ThisNode::NotSelected => None,
+            ThisNode::Standalone => self.held.owner(claim, set),
+            ThisNode::NotSelected => None,
         }
     }
 

@@ -46,7 +46,7 @@ pub(super) fn find<'a>(
     let internal = internal(reader);
     let requested = requested(reader).map_err(|why| Unplaced { why, asks_at: None })?;
     let asks_at = match &requested {
-        Some(addresses) => At::Addresses(addresses.clone()),
+        Some(addresses) => At::of(addresses),
         None if internal => At::NodeInternal,
         None => At::Node,
     };

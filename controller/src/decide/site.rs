@@ -29,7 +29,7 @@ impl Site {
     pub(super) fn at(&self) -> At {
         match &self.at {
             ListenAt::Wildcard => At::Node,
-            ListenAt::Requested(addresses) => At::Addresses(addresses.clone()),
+            ListenAt::Requested(addresses) => At::of(addresses),
             ListenAt::Internal(_) => At::NodeInternal,
         }
     }
