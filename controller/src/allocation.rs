@@ -7,6 +7,8 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::net::IpAddr;
 
+use crate::observe::Protocol;
+
 /// The type of the condition.
 pub(crate) const ALLOCATED: &str = "ballast.dev/Allocated";
 
@@ -135,6 +137,11 @@ impl fmt::Display for At {
 }
 
 impl NodePort {
+    pub(crate) fn of(number: u16, protocol: Protocol) -> Self {
+        let udp = protocol == Protocol::Udp;
+        Self { number, udp }
+    }
+
     pub const fn tcp(number: u16) -> Self {
         Self { number, udp: false }
     }

@@ -19,7 +19,7 @@ use super::service_plan::{Claim, ServicePlan, SharedPorts};
 use super::site::{ListenAt, Site};
 use super::status::{Allotment, Status, Verdict};
 use crate::allocation::{Allocated, Allocation, At, NodePort};
-use crate::observe::{Key, Protocol, Service, ServiceKind};
+use crate::observe::{Key, Service, ServiceKind};
 use crate::settings::{HTTPS_PORT, HostOwnership, HttpServices, Role, Settings};
 
 /// Gives every Service its ports, and returns the shared ports that exist. Services that do not get a port get an event that names
@@ -111,12 +111,8 @@ impl<'c, 'a> Giving<'c, 'a> {
     /// Since when routes have a shared port.
     fn shared_since(&self, plans: &[ServicePlan<'_>], secure: bool) -> Option<i64> {
         let number = port_number(self.context.settings, secure);
-        let has = |plan: &&ServicePlan<'_>| {
-            let mut routes = plan.routes.iter();
-            routes.any(|route| route.secure == secure && route.by_annotation)
-        };
-        let allocated = plans.iter().filter(has);
-        let allocated = allocated.filter_map(|plan| plan.service.allocated.as_ref());
+        let askers = plans.iter().filter(|plan| plan.asks_for_route(secure));
+        let allocated = askers.filter_map(|plan| plan.service.allocated.as_ref());
         let with_it = allocated.filter(|one| one.allocation.routes.contains(&number));
         with_it.map(|one| one.since).min()
     }
@@ -297,11 +293,10 @@ impl<'c, 'a> Giving<'c, 'a> {
 fn node_ports<'a>(context: &Context<'a>) -> BTreeMap<NodePort, &'a Key> {
     let services = context.observed.services.values();
     let ports = services.flat_map(|service| {
-        let of_ports = service.ports.iter().filter_map(|port| {
-            let number = port.node_port?;
-            let udp = port.protocol == Protocol::Udp;
-            Some(NodePort { number, udp })
-        });
+        let of_ports = service
+            .ports
+            .iter()
+            .filter_map(|port| Some(NodePort::of(port.node_port?, port.protocol)));
         let of_checks = service.health_check_node_port.map(NodePort::tcp);
         of_ports.chain(of_checks).map(|port| (port, &service.key))
     });
@@ -393,10 +388,8 @@ impl<'a> Has<'a> {
         let is_asked = |port: &&NodePort| {
             let mut planned = plan.claims();
             let mut asked = service.ports.iter();
-            let is_in_spec = asked.any(|asked| {
-                let is_udp = asked.protocol == Protocol::Udp;
-                asked.number == port.number && is_udp == port.udp
-            });
+            let is_in_spec =
+                asked.any(|asked| NodePort::of(asked.number, asked.protocol) == **port);
             let is_planned = planned.any(|claim| claim.port == **port);
             let has_more = plan.ports.len() < service.ports.len();
             !is_planned && (is_in_spec || (moves_ports && has_more))
@@ -466,11 +459,8 @@ fn shared_ports(settings: &Settings, plans: &[ServicePlan<'_>]) -> SharedPorts {
 
 /// The oldest Service that asks for a route of a shared port by an annotation.
 fn oldest_that_asks(plans: &[ServicePlan<'_>], secure: bool) -> Option<usize> {
-    let asks = |plan: &ServicePlan<'_>| {
-        let mut routes = plan.routes.iter();
-        routes.any(|route| route.secure == secure && route.by_annotation)
-    };
-    let askers = plans.iter().enumerate().filter(|(_, plan)| asks(plan));
+    let plans = plans.iter().enumerate();
+    let askers = plans.filter(|(_, plan)| plan.asks_for_route(secure));
     let oldest = askers.min_by_key(|(_, plan)| plan.service.age());
     oldest.map(|(index, _)| index)
 }
@@ -507,11 +497,10 @@ fn withdraw(context: &Context<'_>, plans: &mut [ServicePlan<'_>], secure: bool, 
     let why = format!("port {port} is taken by {owner}");
     let mut newest: Option<&Service> = None;
     for plan in &mut *plans {
-        let mut of_port = plan.routes.iter().filter(|route| route.secure == secure);
-        let Some(first) = of_port.next() else {
+        if !plan.routes.iter().any(|route| route.secure == secure) {
             continue;
-        };
-        let asks = first.by_annotation || of_port.any(|route| route.by_annotation);
+        }
+        let asks = plan.asks_for_route(secure);
         plan.routes.retain(|route| route.secure != secure);
         plan.status.why.clone_from(&why);
         if plan.routes.is_empty() && plan.ports.is_empty() {

@@ -72,8 +72,21 @@ impl<'c, 'a> Held<'c, 'a> {
 
     /// The owner of a port at one of the places of a claim.
     pub(super) fn owner(&self, claim: &Claim, set: &NodeSet<'a>) -> Option<String> {
-        let owner = self.owners(claim, set).into_iter().flatten().next();
-        owner.map(|owner| owner.to_string())
+        let owner = match &claim.reach {
+            Reach::At(addresses) => {
+                let mut addresses = addresses.iter();
+                addresses.find_map(|address| self.owner_at(claim.port, *address))
+            }
+            Reach::Everywhere if self.nodes.is_empty() => {
+                return self.owner_everywhere(claim.port);
+            }
+            Reach::Everywhere => {
+                let members = self.nodes.selected(None).into_iter();
+                let mut members = members.filter(|node| set.has(&node.name));
+                members.find_map(|node| self.owner_on(claim.port, node))
+            }
+        };
+        owner.map(str::to_owned)
     }
 
     /// The owner of a port at the addresses of one node at which a Service listens there.
@@ -100,29 +113,6 @@ impl<'c, 'a> Held<'c, 'a> {
     pub(super) fn owner_everywhere(&self, port: NodePort) -> Option<String> {
         let (_, owner) = self.everywhere.get(&port)?.first()?;
         Some(owner.to_string())
-    }
-
-    /// The owner of a port at each place of a claim.
-    fn owners(&self, claim: &Claim, set: &NodeSet<'a>) -> Vec<Option<&str>> {
-        match &claim.reach {
-            Reach::At(addresses) => {
-                let addresses = addresses.iter();
-                addresses
-                    .map(|address| self.owner_at(claim.port, *address))
-                    .collect()
-            }
-            Reach::Everywhere if self.nodes.is_empty() => {
-                let holders = self.everywhere.get(&claim.port);
-                vec![holders.and_then(|holders| Some(&*holders.first()?.1))]
-            }
-            Reach::Everywhere => {
-                let members = self.nodes.selected(None).into_iter();
-                let members = members.filter(|node| set.has(&node.name));
-                members
-                    .map(|node| self.owner_on(claim.port, node))
-                    .collect()
-            }
-        }
     }
 
     fn owner_on(&self, port: NodePort, node: &Node) -> Option<&str> {

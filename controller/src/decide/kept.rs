@@ -89,7 +89,7 @@ fn kept<'a>(
 }
 
 /// The first nodes by name, and how many more there are.
-fn names(nodes: &BTreeSet<&str>) -> String {
+pub(super) fn names(nodes: &BTreeSet<&str>) -> String {
     let first: Vec<&str> = nodes.iter().copied().take(MOST_NAMES).collect();
     let first = first.join(", ");
     match nodes.len().saturating_sub(MOST_NAMES) {

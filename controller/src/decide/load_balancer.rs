@@ -160,10 +160,7 @@ fn plan_port(
     shares.split_frontend(&mut frontend);
     plan.ports.push(PortPlan {
         claim: Claim {
-            port: NodePort {
-                number: external,
-                udp: port.protocol == Protocol::Udp,
-            },
+            port: NodePort::of(external, port.protocol),
             reach: place.reach.clone(),
         },
         frontend,

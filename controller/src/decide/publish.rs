@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::annotations::{ADDRESS, ID, OPENSTACK};
 use super::context::Context;
+use super::kept;
 use super::nodes::{self, ThisNode};
 use super::placement::{NO_NODE, Placement, published};
 use super::service_plan::ServicePlan;
@@ -30,7 +31,7 @@ pub(super) fn publish(context: &Context<'_>, plan: &mut ServicePlan<'_>) {
                 let (ingress, found) = placement.entries(context, &silent);
                 status.why = format!(
                     "the nodes that serve it are not heard of: {}; its addresses stay",
-                    names(&silent)
+                    kept::names(&silent.iter().map(|node| node.name.as_str()).collect())
                 );
                 status.is_unheard = true;
                 status.ingress = ingress;
@@ -181,12 +182,6 @@ impl Placement<'_> {
             }
         }
     }
-}
-
-/// The names of nodes, for users.
-fn names(nodes: &[&Node]) -> String {
-    let names: Vec<&str> = nodes.iter().map(|node| node.name.as_str()).collect();
-    names.join(", ")
 }
 
 /// Parses a published address: an address, or a name such as `10.0.0.1.nip.io` or `fd00--1.nip.io`.

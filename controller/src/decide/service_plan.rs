@@ -110,6 +110,12 @@ impl<'a> ServicePlan<'a> {
         self.notices.insert(Notice::warning(about, reason, message));
     }
 
+    /// Whether an annotation asks for a route of this shared port.
+    pub(super) fn asks_for_route(&self, secure: bool) -> bool {
+        let mut routes = self.routes.iter();
+        routes.any(|route| route.secure == secure && route.by_annotation)
+    }
+
     /// Adds a Warning about the Service, which follows from what this node alone knows.
     pub(super) fn warn_by_node(&mut self, reason: Reason, message: impl Into<String>) {
         let about = About::Service(self.service.key.clone());

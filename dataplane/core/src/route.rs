@@ -220,7 +220,7 @@ pub struct Route {
     pub timeout: Option<Duration>,
     /// The edits of an answer of Ballast's own, where the target is one.
     pub answer_headers: Option<Box<HeaderEdits>>,
-    /// What is counted of it; `None`: the table does not have it.
+    /// The count of requests of this route; `None`: an answer that stands in no table is not counted.
     requests: Option<Arc<Tally>>,
 }
 

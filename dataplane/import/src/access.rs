@@ -106,7 +106,7 @@ impl Importer<'_> {
             let condition = std::mem::take(&mut step.condition);
             step.condition = self.seen(&step.line, condition, step.does.denies(), false)?;
         }
-        // Whom they accept, the rules about requests may deny.
+        // A client that these steps accept may still be denied by the rules about requests.
         steps.extend(proxy.is_http.then(|| Step {
             line: proxy.head.clone(),
             does: Does::NextStage,

@@ -10,12 +10,12 @@ use ballast_core::table::{self, Name, OnGone, State};
 use crate::stats::{EndpointStats, FrontendStats, ServiceStats, Snapshot};
 use crate::worker::Shared;
 
-/// Who changes something by hand.
+/// The operator who changes something by hand.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum By<'a> {
     /// A process at the runtime socket, as the kernel reports it.
     Socket { pid: i32, uid: u32 },
-    /// Somebody at the page; `user` where that asks for a name.
+    /// A user of the page; `user` is the name that was given where the page asks for one.
     Page {
         user: Option<&'a str>,
         from: SocketAddr,

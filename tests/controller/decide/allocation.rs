@@ -172,7 +172,7 @@ proptest! {
             }
             no_port_twice(&cluster, &after)?;
             reasons(&desired)?;
-            // Whoever leads next gives the same, by the statuses alone.
+            // Another leader, which reads the statuses alone, gives the same.
             cluster.settle();
             prop_assert_eq!(cluster.given(), after);
         }

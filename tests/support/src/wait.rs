@@ -20,7 +20,7 @@ pub fn comes_within(patience: Duration, mut come: impl FnMut() -> bool) -> bool 
     found_within(patience, || come().then_some(())).is_some()
 }
 
-/// What is found in this time.
+/// The result of `find`, which is called until it finds something, or until this time is over.
 pub fn found_within<T>(patience: Duration, mut find: impl FnMut() -> Option<T>) -> Option<T> {
     let begun = Instant::now();
     loop {

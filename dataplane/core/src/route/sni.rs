@@ -24,7 +24,7 @@ pub struct SniRoute {
     pub backends: Backends,
     /// The clients that may use this route, beside the frontend's ranges. `None`: all clients.
     pub sources: Option<PrefixSet>,
-    /// What is counted of it.
+    /// The count of connections of this route.
     connections: Option<Arc<Tally>>,
 }
 

@@ -210,7 +210,7 @@ fn of_a_list_only_the_pattern_is_lost_that_is_not_understood() {
     assert_left_out(&text, 5, "and 1 more");
     assert_left_out(&text, 6, "this part of the line");
     has(&text, "{path: /x, match: exact, status: 403}");
-    // Whom none of the patterns finds is not known.
+    // One pattern is not understood, so the import cannot know which requests match no pattern at all.
     assert_not_open(&text.replace("if bad", "unless bad"));
 }
 

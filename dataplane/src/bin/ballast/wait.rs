@@ -43,7 +43,7 @@ pub(crate) struct Begun<T> {
 
 /// How something begins.
 pub(crate) trait Begin {
-    /// What is read first.
+    /// The table, or whatever else must be read before the beginning.
     type Read: Send + 'static;
     /// What has begun.
     type What;
