@@ -7,20 +7,47 @@ use ipnet::IpNet;
 
 use super::acl::Where;
 use super::bind::Way;
-use super::clients::Clients;
-use super::condition::{Acls, Alternative, Condition, Rule};
-use super::decide::{Closed, Step};
+use super::condition::{Alternative, Condition, Rule};
+use super::decide::{Closed, Rules, Step, joined};
 use super::frontends::Backends;
 use super::importer::Importer;
 use super::limits::{Before, NoLimit};
 use super::pages::Answer;
-use super::proxy::{Access, Does, Kind, Proxy, Stage};
+use super::proxy::{Does, Kind, Proxy, Stage};
 use super::ranges::Ranges;
+use super::routes::any_path;
 use super::rules::NO_ANSWER;
+use super::walk::Walk;
 use super::words::Line;
 
+/// What the `tcp-request` rules of a section come to.
+#[derive(Default)]
+pub(super) struct LetIn {
+    /// The clients whom they let in.
+    pub(super) clients: Ranges,
+    /// The peers that send a PROXY header.
+    pub(super) senders: Ranges,
+    /// Rules that are asked of routes.
+    steps: Vec<Step>,
+}
+
+/// A rule with its condition, and its place among those of its section.
+type Read<'p> = (usize, &'p Rule, Condition);
+
+/// The clients whom rules about any request let through, and those of them who send a PROXY header.
+pub(super) fn let_through(steps: Vec<Step>) -> (Ranges, Ranges) {
+    let rules = Rules {
+        steps: joined(steps),
+        ..Rules::default()
+    };
+    let mut walk = Walk::of(&rules);
+    let (_, clients) = walk.decide(None, &any_path());
+    (clients, walk.found.senders)
+}
+
 impl Importer<'_> {
-    /// Says who may connect to a frontend, and which peers send a PROXY header, by the rules and the binds of a proxy.
+    /// Says who may connect to a frontend, and which peers send a PROXY header, by the rules and the binds of a proxy. Returns the rules
+    /// that are asked of routes.
     pub(super) fn connections(
         &mut self,
         frontend: &mut Frontend,
@@ -28,21 +55,22 @@ impl Importer<'_> {
         backends: &Backends<'_>,
         way: &Way,
         place: Where,
-    ) -> Result<(), Closed> {
+    ) -> Result<Vec<Step>, Closed> {
         let counted = Some((backends, &mut *frontend));
-        let (clients, mut senders) = self.let_in(proxy, counted, place)?;
+        let LetIn {
+            clients,
+            mut senders,
+            steps,
+        } = self.let_in(proxy, None, counted, place, true)?;
         if way.accept_proxy {
             senders = Ranges::all();
         }
         // Such rules see the peer's address, and source-ranges that of the PROXY header.
-        let mut of_peers = proxy
-            .connections
-            .iter()
-            .filter(|rule| rule.action == Access::Reject && rule.line.word(1) == "connection");
+        let mut of_peers = proxy.rules_of(Stage::Connection..=Stage::Connection);
         if !senders.is_none()
-            && let Some(rule) = of_peers.next()
+            && let Some(rule) = of_peers.find(|rule| rule.does.denies())
         {
-            self.report.left_out(&rule.line, "beside a PROXY header it says which peers may come; name these in accept-proxy.from, or write tcp-request session for clients");
+            self.report.left_out(&rule.line, "at binds with a PROXY header it says which peers may come; name these in accept-proxy.from, or write tcp-request session for clients");
             return Err(Closed(format!(
                 "{} says which peers may come, which a table does not beside PROXY headers",
                 self.places.shown(rule.line.number)
@@ -61,128 +89,36 @@ impl Importer<'_> {
         {
             self.report.note(&bind.line, "every client is believed about its address, as in haproxy; name the proxies in front in accept-proxy.from");
         }
-        Ok(())
+        Ok(steps)
     }
 
-    /// The `tcp-request content` rules of a section as rules of routes, where one looks at the name that clients ask for, or at a path.
-    /// They take no part in who connects then.
-    pub(super) fn by_name(
-        &mut self,
-        proxy: &Proxy,
-        place: Where,
-    ) -> Result<Option<Vec<Step>>, Closed> {
-        let rules = proxy.connections.iter();
-        let rules = rules.filter(|rule| Stage::of(&rule.line) == Stage::Content);
-        let rules: Vec<_> = rules.collect();
-        let acls = match rules.is_empty() {
-            true => return Ok(None),
-            false => self.acls(proxy, place),
-        };
-        let mut steps = Vec::new();
-        for rule in rules {
-            let does = match rule.action {
-                Access::Accept => Does::Allow,
-                Access::Reject => Does::Deny(Answer::plain(403)),
-                Access::ExpectProxy | Access::Track(..) => continue,
-            };
-            let Some(condition) = self.condition_of_access(rule, &acls, place)? else {
-                continue;
-            };
-            self.hosts_alike(&rule.line, &does, &condition);
-            steps.push(Step {
-                line: rule.line.clone(),
-                does,
-                condition,
-                spares_allowed: true,
-            });
-        }
-        if !steps.iter().any(Step::is_about_names) {
-            return Ok(None);
-        }
-        for step in &mut steps {
-            if proxy.is_http && step.does.denies() {
-                self.report.left_out(&step.line, NO_ANSWER);
-            }
-            let condition = std::mem::take(&mut step.condition);
-            step.condition = self.seen(&step.line, condition, step.does.denies(), false)?;
-        }
-        // A client that these steps accept may still be denied by the rules about requests.
-        steps.extend(proxy.is_http.then(|| Step {
-            line: proxy.head.clone(),
-            does: Does::NextStage,
-            condition: Condition {
-                alternatives: vec![Alternative::always()],
-            },
-            spares_allowed: false,
-        }));
-        Ok(Some(steps))
-    }
-
-    /// The condition of a `tcp-request` rule; `None`: the rule is left out.
-    fn condition_of_access(
-        &mut self,
-        rule: &Rule<Access>,
-        acls: &Acls,
-        place: Where,
-    ) -> Result<Option<Condition>, Closed> {
-        match self.condition_of(rule, acls, place) {
-            Ok(condition) => {
-                if rule.action == Access::Reject {
-                    self.clients_alike(&rule.line, &condition, place);
-                }
-                Ok(Some(condition))
-            }
-            Err(why) if rule.action == Access::Reject => Err(self.closed(&rule.line, &why)),
-            Err(why) => {
-                self.report.left_out(&rule.line, why);
-                Ok(None)
-            }
-        }
-    }
-
-    /// The clients whom the `tcp-request` rules of a section let in, and the peers that send a PROXY header. Rules that count
-    /// clients become limits, where there can be some.
+    /// What `tcp-request` rules of a section come to, those that are no rules of `shared`. Rules that count clients become limits,
+    /// where there can be some. Rules about the content become rules of routes, where `has_routes` and one looks at the name that
+    /// clients ask for, or at a path.
     pub(super) fn let_in(
         &mut self,
         proxy: &Proxy,
+        shared: Option<&Proxy>,
         mut counted: Option<(&Backends<'_>, &mut Frontend)>,
         place: Where,
-    ) -> Result<(Ranges, Ranges), Closed> {
-        let acls = match proxy.connections.is_empty() {
-            true => Acls::default(),
-            false => self.acls(proxy, place),
-        };
-        let rejects: HashSet<Stage> = proxy
-            .connections
-            .iter()
-            .filter(|rule| rule.action == Access::Reject)
-            .map(|rule| Stage::of(&rule.line))
-            .collect();
-        let mut senders = Ranges::none();
-        let mut passing = Clients::of(Ranges::all());
+        has_routes: bool,
+    ) -> Result<LetIn, Closed> {
+        let read = self.read_access(proxy, shared, place)?;
+        let is_content = |rule: &Rule| rule.stage == Stage::Content;
+        let are_routed = has_routes
+            && read.iter().any(|(_, rule, condition)| {
+                is_content(rule) && condition.has(|one| !one.is_about_any_request())
+            });
+        let next = || Step::of(&proxy.head, Does::NextStage, Alternative::always(), false);
+        let (mut steps, mut routed) = (Vec::new(), Vec::new());
         let mut stage = Stage::Connection;
         let mut some_accepted = false;
-        // Those whom the last rules reject: of very many they are taken out at once.
-        let mut rejected: Vec<Ranges> = Vec::new();
-        for (rules, rule) in proxy.connections.iter().enumerate() {
-            let of_rule = Stage::of(&rule.line);
-            if of_rule != stage || rule.action != Access::Reject {
-                passing.rest = passing.rest.and_not(&Ranges::any_of(&rejected));
-                rejected.clear();
+        for (rules, rule, condition) in read {
+            if std::mem::replace(&mut stage, rule.stage) != rule.stage {
+                steps.push(next());
             }
-            if of_rule != stage {
-                (stage, passing) = (of_rule, Clients::of(passing.all()));
-            }
-            let is_needless = rule.action == Access::Accept && !rejects.contains(&stage);
-            if is_needless || matches!(rule.action, Access::Track(..)) {
-                continue;
-            }
-            let denies = rule.action == Access::Reject;
-            let Some(condition) = self.condition_of_access(rule, &acls, place)? else {
-                continue;
-            };
             // A limit is one for all clients: none has been let in before.
-            if denies
+            if rule.does.denies()
                 && !some_accepted
                 && let Some((backends, frontend)) = &mut counted
             {
@@ -195,30 +131,65 @@ impl Importer<'_> {
                     continue;
                 }
             }
-            let condition = self.seen(&rule.line, condition, denies, false)?;
-            for alternative in condition.alternatives {
-                if !alternative.is_about_any_request() && denies {
-                    return Err(Closed(format!(
-                        "{} rejects connections by the name that they ask for, which a table does by the routes of a frontend alone; write it there",
-                        self.places.shown(rule.line.number)
-                    )));
+            let mut step = self.step(rule, condition, place)?;
+            if are_routed && is_content(rule) {
+                if proxy.is_http && rule.does.denies() {
+                    self.report.differs(&rule.line, NO_ANSWER);
                 }
-                if !alternative.is_about_any_request() {
-                    self.report.left_out(&rule.line, "a connection is accepted before its host and path are known; write it for requests: http-request allow");
-                    continue;
-                }
-                let who = &alternative.clients;
-                match rule.action {
-                    Access::Accept => passing.let_through(who),
-                    Access::Reject => rejected.push(who.clone()),
-                    Access::ExpectProxy => senders = senders.or(&passing.rest.and(who)),
-                    Access::Track(..) => {}
-                }
-                some_accepted |= rule.action == Access::Accept;
+                routed.push(step);
+                continue;
+            }
+            if step.is_about_names() && rule.does.denies() {
+                return Err(Closed(format!(
+                    "{} rejects connections by the name that they ask for, which a table does by the routes of a frontend alone; write it there",
+                    self.places.shown(rule.line.number)
+                )));
+            }
+            if step.is_about_names() {
+                self.report.left_out(&rule.line, "a connection is accepted before its host and path are known; write it for requests: http-request allow");
+                let alternatives = &mut step.condition.alternatives;
+                alternatives.retain(Alternative::is_about_any_request);
+            }
+            some_accepted |= step.does == Does::Allow && step.condition.has(|_| true);
+            steps.push(step);
+        }
+        // A client whom these steps accept may still be denied by the rules about requests.
+        let is_followed = proxy.is_http && !routed.is_empty();
+        routed.extend(is_followed.then(next));
+        let (clients, senders) = let_through(steps);
+        Ok(LetIn {
+            clients,
+            senders,
+            steps: routed,
+        })
+    }
+
+    /// The `tcp-request` rules of a section that do something.
+    fn read_access<'p>(
+        &mut self,
+        proxy: &'p Proxy,
+        shared: Option<&Proxy>,
+        place: Where,
+    ) -> Result<Vec<Read<'p>>, Closed> {
+        let rules = own_rules(proxy, shared);
+        if rules.is_empty() {
+            return Ok(Vec::new());
+        }
+        let rejects = rules.iter().filter(|(_, rule)| rule.does.denies());
+        let rejects: HashSet<Stage> = rejects.map(|(_, rule)| rule.stage).collect();
+        let acls = self.acls(proxy, place);
+        let mut read = Vec::new();
+        for (at, rule) in rules {
+            let does_something = match rule.does {
+                Does::Allow => rejects.contains(&rule.stage),
+                Does::Track(_) => false,
+                _ => true,
+            };
+            if does_something && let Some(condition) = self.condition(rule, &acls, place)? {
+                read.push((at, rule, condition));
             }
         }
-        passing.rest = passing.rest.and_not(&Ranges::any_of(&rejected));
-        Ok((passing.all(), senders))
+        Ok(read)
     }
 
     /// The rules by which a backend denies requests that its `tcp-request` rules do not let in. Those that it has from the same
@@ -229,46 +200,25 @@ impl Importer<'_> {
         backend: &Proxy,
         place: Where,
     ) -> Result<Vec<Step>, Closed> {
-        let known = |rule: &Rule<Access>| {
-            let mut known = frontend.connections.iter();
-            known.any(|known| known.line.number == rule.line.number)
-        };
-        let mut own = backend.clone();
-        // Connections to a `listen` itself are no part of it.
-        let holds = |rule: &Rule<Access>| {
-            backend.kind == Kind::Backend || Stage::of(&rule.line) == Stage::Content
-        };
-        own.connections.retain(|rule| !known(rule) && holds(rule));
-        let mut steps = Vec::new();
-        if own.is_http
-            && let Some(by_name) = self.by_name(&own, place)?
+        let let_in = self.let_in(backend, Some(frontend), None, place, backend.is_http)?;
+        let LetIn { clients, steps, .. } = let_in;
+        let others = Alternative::for_clients(clients.not());
+        let denial = Step::of(&backend.head, Does::Deny(Answer::plain(403)), others, true);
+        let denial = Some(denial).filter(|_| !clients.is_all());
+        let mut own = own_rules(backend, Some(frontend)).into_iter();
+        if backend.is_http
+            && denial.is_some()
+            && let Some((_, rule)) = own.find(|(_, rule)| rule.does.denies())
         {
-            let is_other = |rule: &Rule<Access>| Stage::of(&rule.line) != Stage::Content;
-            own.connections.retain(is_other);
-            steps = by_name;
+            self.report.note(&rule.line, NO_ANSWER);
         }
-        let (clients, _) = self.let_in(&own, None, place)?;
-        if clients.is_all() {
-            return Ok(steps);
-        }
-        let mut others = Alternative::always();
-        others.clients = clients.not();
-        let denial = Step {
-            line: backend.head.clone(),
-            does: Does::Deny(Answer::plain(403)),
-            condition: Condition {
-                alternatives: vec![others],
-            },
-            spares_allowed: true,
-        };
-        steps.insert(0, denial);
-        Ok(steps)
+        Ok(denial.into_iter().chain(steps).collect())
     }
 
     /// Whether a rule rejects by a counter of each client alone. Then it is added to the limits, or left out.
     fn is_limit(
         &mut self,
-        rule: &Rule<Access>,
+        rule: &Rule,
         condition: &Condition,
         before: &Before<'_>,
         frontend: &mut Frontend,
@@ -314,4 +264,24 @@ impl Importer<'_> {
             }
         }
     }
+}
+
+/// The `tcp-request` rules of a section, with their places: without those that `shared` has from the same `defaults`, and without those
+/// about connections to a `listen` itself, where it is a backend of that section.
+fn own_rules<'p>(proxy: &'p Proxy, shared: Option<&Proxy>) -> Vec<(usize, &'p Rule)> {
+    // Very many backends of a frontend with very many rules: only a line of `defaults` is looked for among these.
+    let is_known = |rule: &Rule| {
+        let shared = shared.filter(|_| rule.line.number < proxy.head.number);
+        let theirs = shared.map(|shared| shared.rules_of(Stage::CONNECTIONS));
+        let mut theirs = theirs.into_iter().flatten();
+        theirs.any(|known| known.line.number == rule.line.number)
+    };
+    let is_backend = shared.is_none() || proxy.kind == Kind::Backend;
+    let rules = proxy.rules.iter().enumerate();
+    let own = rules.filter(|(_, rule)| {
+        Stage::CONNECTIONS.contains(&rule.stage)
+            && (is_backend || rule.stage == Stage::Content)
+            && !is_known(rule)
+    });
+    own.collect()
 }

@@ -10,7 +10,7 @@ use ipnet::{IpNet, Ipv4Net};
 use super::limits::Counter;
 use super::pattern::{PathKind, PathPattern};
 use super::ports;
-use super::proxy::Changed;
+use super::proxy::{Changed, Proxy};
 use super::ranges::{Ranges, net};
 use super::report::Kind;
 use super::world::World;
@@ -28,6 +28,8 @@ pub(super) enum Atom {
     Unknown(String),
     /// A list that cannot be read.
     Broken(String),
+    /// A list of clients that cannot be read.
+    NoClients(String),
 }
 
 /// How a list of hosts differs from haproxy's.
@@ -73,6 +75,22 @@ pub(super) struct Where {
     pub(super) changed: Changed,
 }
 
+impl Where {
+    /// The rules of a section, as far as it says itself what they are for.
+    pub(super) fn of(proxy: &Proxy) -> Self {
+        Self {
+            is_http: proxy.is_http,
+            tls: false,
+            port: None,
+            sets_src: proxy.sets_src,
+            sets_port: proxy.sets_port,
+            takes_ipv6: false,
+            has_hello: false,
+            changed: Changed::default(),
+        }
+    }
+}
+
 /// Reads the words of an ACL behind its name: a criterion, flags and patterns. One of the atoms must hold. Says what differs by
 /// `tell`.
 pub(super) fn read(
@@ -104,7 +122,11 @@ pub(super) fn read(
                 match world.read(file) {
                     Ok(bytes) => reader.patterns.extend(lines_of(&bytes)),
                     Err(why) => {
-                        return Ok(vec![Atom::Broken(format!("{file} cannot be read: {why}"))]);
+                        let why = format!("{file} cannot be read: {why}");
+                        return Ok(vec![match criterion.starts_with("src") {
+                            true => Atom::NoClients(why),
+                            false => Atom::Broken(why),
+                        }]);
                     }
                 }
             }
@@ -166,7 +188,7 @@ impl Reader<'_> {
         let converters = parts.get(1..).unwrap_or_default();
         let name = name_of(criterion);
         if name == "src" && !converters.is_empty() {
-            return vec![Atom::Broken(format!(
+            return vec![Atom::NoClients(format!(
                 "Ballast compares the client's address as it is, and not `{criterion}`; write the networks that are meant behind src"
             ))];
         }
@@ -185,16 +207,15 @@ impl Reader<'_> {
             name if is_hello(name) => match self.patterns.as_slice() {
                 _ if self.method.is_some() => self.unknown(criterion),
                 _ if self.place.is_http || self.place.tls => {
-                    let why = format!("`{criterion}` finds nothing here, in haproxy neither: TLS does not pass unopened");
-                    (self.tell)(Kind::Note, why);
+                    (self.tell)(Kind::Note, format!("`{criterion}` finds nothing here, in haproxy neither: TLS does not pass unopened"));
                     Atom::Always(false)
                 }
                 [one] if one == "1" => Atom::Always(self.place.has_hello),
                 _ => unknown(),
             },
-            "src" if self.place.sets_src => Atom::Broken(SET_SRC.into()),
+            "src" if self.place.sets_src => Atom::NoClients(SET_SRC.into()),
             "src" => self.clients(),
-            "src_is_local" => Atom::Broken("Ballast does not know which addresses are this machine's own; write them: src 127.0.0.0/8, for example".into()),
+            "src_is_local" => Atom::NoClients("Ballast does not know which addresses are this machine's own; write them: src 127.0.0.0/8, for example".into()),
             "path" => return self.path("str", criterion),
             "path_beg" | "url_beg" => return self.path("beg", criterion),
             // A URL has a query, before which no path ends.
@@ -249,10 +270,12 @@ impl Reader<'_> {
                 "`{criterion}`: Ballast looks at the Host of a request, which may be another name than that of TLS; write hdr(host)"
             ))],
             Says::Handshake | Says::Hello if tls || is_http || of == Says::Handshake => {
-                let why = format!(
-                    "`{criterion}` finds nothing here, in haproxy neither: write hdr(host) for requests, and req.ssl_sni in mode tcp for TLS that is passed on"
+                (self.tell)(
+                    Kind::Note,
+                    format!(
+                        "`{criterion}` finds nothing here, in haproxy neither: write hdr(host) for requests, and req.ssl_sni in mode tcp for TLS that is passed on"
+                    ),
                 );
-                (self.tell)(Kind::Note, why);
                 vec![Atom::Always(false)]
             }
             _ => self.host(of, method, criterion),
@@ -268,14 +291,14 @@ impl Reader<'_> {
                     nets.push(net);
                 }
                 None => {
-                    return Atom::Broken(format!(
+                    return Atom::NoClients(format!(
                         "{pattern:?} is no address and no network; expected one such as 10.0.0.0/8"
                     ));
                 }
             }
         }
         match nets.is_empty() {
-            true => Atom::Broken("no address stands behind src; name one".into()),
+            true => Atom::NoClients("no address stands behind src; name one".into()),
             false => Atom::Clients(Ranges::of(&nets)),
         }
     }
@@ -283,6 +306,14 @@ impl Reader<'_> {
     fn path(self, method: &str, criterion: &str) -> Vec<Atom> {
         if !self.place.is_http {
             return vec![no_request(criterion)];
+        }
+        if criterion.to_ascii_lowercase().starts_with("url_") {
+            (self.tell)(
+                Kind::Differs,
+                format!(
+                    "`{criterion}` is read as path_{method}: a request by HTTP/2, or for a whole address (GET http://HOST/PATH), begins with its scheme for haproxy, and with its path for Ballast; write path_{method}"
+                ),
+            );
         }
         let method = self.method.as_deref().unwrap_or(method);
         if !["str", "beg", "reg"].contains(&method) {
@@ -303,8 +334,10 @@ impl Reader<'_> {
                 _ => continue,
             };
             if !text.starts_with('/') {
-                let why = format!("a path begins with a slash, so none is {pattern:?}");
-                (self.tell)(Kind::Note, why);
+                (self.tell)(
+                    Kind::Note,
+                    format!("a path begins with a slash, so none is {pattern:?}"),
+                );
                 continue;
             }
             if !text
@@ -322,19 +355,40 @@ impl Reader<'_> {
         )
     }
 
-    fn host(self, of: Says, method: &str, criterion: &str) -> Vec<Atom> {
-        let method = self.method.as_deref().unwrap_or(method);
+    /// Without -i haproxy looks for a name in its case alone.
+    fn in_one_case(&mut self, name: &str, unlike: &mut Unlike) {
+        if self.ignore_case || !name.bytes().any(|byte| byte.is_ascii_alphabetic()) {
+            return;
+        }
+        unlike.more.get_or_insert_with(|| {
+            format!("without -i haproxy means {name} in this case alone, and a table in any case")
+        });
+        if name.bytes().any(|byte| byte.is_ascii_uppercase()) {
+            (self.tell)(
+                Kind::Differs,
+                format!(
+                    "clients write names in small letters, which haproxy does not take for {name}, and Ballast does; write -i, or small letters"
+                ),
+            );
+        }
+    }
+
+    fn host(mut self, of: Says, method: &str, criterion: &str) -> Vec<Atom> {
+        let own = self.method.clone();
+        let method = own.as_deref().unwrap_or(method);
         if method == "found" {
             return vec![Atom::Unknown(format!("`{criterion} -m found`"))];
         }
         let (mut hosts, mut unknown) = (BTreeSet::new(), Vec::new());
         let mut unlike = Unlike::default();
-        for pattern in &self.patterns {
+        for pattern in &std::mem::take(&mut self.patterns) {
             if pattern.contains('*') && method != "reg" {
-                let why = format!(
-                    "haproxy looks for the letter * of {pattern:?}, which no name has, so that it is never found; write hdr_end(host) with a dot at the beginning for all names below one"
+                (self.tell)(
+                    Kind::Note,
+                    format!(
+                        "haproxy looks for the letter * of {pattern:?}, which no name has, so that it is never found; write hdr_end(host) with a dot at the beginning for all names below one"
+                    ),
                 );
-                (self.tell)(Kind::Note, why);
                 continue;
             }
             let bare = match pattern.rsplit_once(':') {
@@ -344,7 +398,7 @@ impl Reader<'_> {
                     let why = format!(
                         "routes do not look at the port that a client writes behind the host: {host} with any port is meant"
                     );
-                    (self.tell)(Kind::LeftOut, why.clone());
+                    (self.tell)(Kind::Differs, why.clone());
                     unlike.more = Some(why);
                     host
                 }
@@ -362,18 +416,14 @@ impl Reader<'_> {
                     let why = format!(
                         "{bare} and the hosts below it are meant, not every name that {not}"
                     );
-                    (self.tell)(Kind::LeftOut, why.clone());
+                    (self.tell)(Kind::Differs, why.clone());
                     unlike.fewer = Some(why);
                     let bare = bare.trim_start_matches('.');
                     &[bare.to_owned(), format!("*.{bare}")]
                 }
                 _ => return vec![self.unknown(criterion)],
             };
-            if !self.ignore_case && bare.bytes().any(|byte| byte.is_ascii_alphabetic()) {
-                unlike.more.get_or_insert_with(|| {
-                    format!("without -i haproxy means {bare} in this case alone, and a table in any case")
-                });
-            }
+            self.in_one_case(bare, &mut unlike);
             if of == Says::Host && method != "dom" {
                 let with = if self.cuts_port {
                     "with"

@@ -11,6 +11,8 @@ use super::importer::Importer;
 use super::keywords::{Place, row};
 use super::server::family;
 use super::services::file;
+use super::units::{no_port, port};
+use super::versions::Versions;
 use super::words::Line;
 
 /// A `bind` line.
@@ -35,6 +37,27 @@ pub(super) struct Tls {
     pub(super) ticket_keys: Option<String>,
 }
 
+/// Which files haproxy reads beside a certificate.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Beside {
+    /// The one with its key, where it has none itself.
+    pub(super) key: bool,
+    /// The one with an answer of OCSP.
+    pub(super) ocsp: bool,
+    /// Whether their ending stands in place of `.crt`, and not behind it.
+    pub(super) replaces_crt: bool,
+}
+
+impl Default for Beside {
+    fn default() -> Self {
+        Self {
+            key: true,
+            ocsp: true,
+            replaces_crt: false,
+        }
+    }
+}
+
 /// What the words behind an address say, before it is known whether TLS ends there.
 #[derive(Default)]
 struct Said<'l> {
@@ -42,7 +65,7 @@ struct Said<'l> {
     is_tls: bool,
     certificates: Vec<String>,
     alpn: &'l str,
-    only_v13: bool,
+    versions: Versions,
     is_strict: bool,
     ticket_keys: Option<String>,
     /// `None`: no client is asked for a certificate.
@@ -94,8 +117,8 @@ impl Importer<'_> {
             return Err(format!("{text:?} has no port; write it as ADDRESS:PORT"));
         };
         let (first, last) = ports.split_once('-').unwrap_or((ports, ports));
-        let (Ok(first), Ok(last)) = (first.parse::<u16>(), last.parse::<u16>()) else {
-            return Err(format!("{ports:?} is no port; expected 1 to 65535"));
+        let (Ok(first), Ok(last)) = (port(first), port(last)) else {
+            return Err(no_port(ports));
         };
         if first == 0 || last < first {
             return Err(format!(
@@ -127,7 +150,7 @@ impl Importer<'_> {
 
     fn way(&mut self, line: &Line) -> Result<Way, String> {
         let mut said = Said {
-            only_v13: self.only_v13,
+            versions: self.versions,
             ..Said::default()
         };
         let mut words = line.from(2).iter().map(String::as_str);
@@ -136,7 +159,12 @@ impl Importer<'_> {
                 Some(row) if row.arguments > 0 => words.next().unwrap_or_default(),
                 _ => "",
             };
-            self.bind_word(line, word, value, &mut said)?;
+            if !said.versions.take(word, value) {
+                self.bind_word(line, word, value, &mut said)?;
+            }
+        }
+        if said.versions != self.versions {
+            self.unlike(line, said.versions, said.versions);
         }
         let accept_proxy = said.accept_proxy;
         let tls = said.is_tls.then(|| self.tls(line, said)).transpose()?;
@@ -172,8 +200,6 @@ impl Importer<'_> {
             "verify" => said.verify = Some(value).filter(|mode| *mode != "none"),
             "alpn" => said.alpn = value,
             "strict-sni" => said.is_strict = true,
-            "ssl-min-ver" => said.only_v13 = value == "TLSv1.3",
-            "force-tlsv13" | "no-tlsv12" => said.only_v13 = true,
             "tls-ticket-keys" => said.ticket_keys = Some(self.world.absolute(value)),
             _ => self.keyword(line, Place::Bind, word, value),
         }
@@ -218,12 +244,8 @@ impl Importer<'_> {
             true => UnknownName::Refuse,
             false => UnknownName::Default,
         };
-        let certificates = said.certificates.iter().map(|path| Certificate {
-            cert: file(path),
-            key: None,
-            ocsp: None,
-            hosts: None,
-        });
+        let certificates = said.certificates.iter();
+        let certificates = certificates.map(|path| self.certificate(path));
         let alpn: Vec<_> = said
             .alpn
             .split(',')
@@ -233,7 +255,7 @@ impl Importer<'_> {
             certificates: certificates.collect(),
             unknown_name,
             no_name: unknown_name,
-            min_version: match said.only_v13 {
+            min_version: match said.versions.are_v13_alone() {
                 true => TlsVersion::V13,
                 false => TlsVersion::V12,
             },
@@ -244,6 +266,24 @@ impl Importer<'_> {
             table,
             ticket_keys: said.ticket_keys,
         })
+    }
+
+    /// A certificate with the key and the answer of OCSP that haproxy reads from files beside it.
+    fn certificate(&self, path: &str) -> Certificate {
+        let pem = self.world.read(path).unwrap_or_default();
+        let has_key = String::from_utf8_lossy(&pem).contains("PRIVATE KEY-----");
+        let base = path.strip_suffix(".crt");
+        let base = base.filter(|_| self.beside.replaces_crt).unwrap_or(path);
+        let beside = |is_read: bool, ending: &str| {
+            let beside = format!("{base}.{ending}");
+            (is_read && self.world.read(&beside).is_ok()).then(|| file(&beside))
+        };
+        Certificate {
+            cert: file(path),
+            key: beside(self.beside.key && !has_key, "key"),
+            ocsp: beside(self.beside.ocsp, "ocsp"),
+            hosts: None,
+        }
     }
 
     /// The PEM files of a `crt`: itself, or those of a folder.
@@ -286,7 +326,7 @@ impl Importer<'_> {
                 ));
             }
             if !rest.is_empty() {
-                self.report.left_out(line, format!("{file} of {path} has options or names behind it; Ballast takes a certificate's names from itself"));
+                self.report.left_out(line, format!("{file} of {path} has options or names behind it; Ballast takes a certificate's names from itself, and serves those, too, that the list keeps out of it"));
             }
             files.push(self.below(self.crt_base.as_deref(), file));
         }

@@ -14,7 +14,7 @@ impl Importer<'_> {
         };
         let mut bare = blocks(&pem).filter_map(|certificate| bare_name(&certificate));
         if bare.any(|common| is_meant(&common, name)) {
-            self.report.left_out(line, format!("the certificate in {ca} has {name} as its common name only, which Ballast does not compare, so that TLS with the endpoint fails; give it a subjectAltName, or write verified-name: off"));
+            self.report.differs(line, format!("the certificate in {ca} has {name} as its common name only, which Ballast does not compare, so that TLS with the endpoint fails; give it a subjectAltName, or write verified-name: off"));
         }
     }
 }

@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 
 use super::importer::Importer;
+use super::proxy::Proxy;
+use super::units::no_port;
 use super::words::Line;
 
 /// How the servers of a section are checked.
@@ -13,6 +15,8 @@ pub(super) struct Check {
     /// Statuses that pass, as a table writes them.
     pub(super) expect: Option<String>,
     pub(super) body: Option<String>,
+    /// It has several steps, of which a table has none.
+    pub(super) has_steps: bool,
     /// How it connects, where it is said; else as the servers say.
     pub(super) connect: Option<Connect>,
 }
@@ -57,6 +61,9 @@ impl Importer<'_> {
     /// `option httpchk [METHOD] [URI] [VERSION]`
     pub(super) fn option_httpchk(&mut self, line: &Line, check: &mut Check) {
         check.tcp = None;
+        if check.has_steps {
+            return;
+        }
         let (method, path) = match line.from(2) {
             [] => {
                 check.http.get_or_insert_with(Http::options);
@@ -95,9 +102,18 @@ impl Importer<'_> {
     }
 
     /// `http-check …`
-    pub(super) fn http_check(&mut self, line: &Line, check: &mut Check) -> Result<(), String> {
+    pub(super) fn http_check(&mut self, line: &Line, proxy: &mut Proxy) -> Result<(), String> {
+        let (head, check) = (proxy.head.number, &mut proxy.check);
         match line.word(1) {
             "send" => {
+                // A section's own lines take the place of those of its defaults.
+                let before = check.http.as_ref().and_then(|http| http.line.as_ref());
+                check.has_steps |=
+                    before.is_some_and(|line| line.word(0) == "http-check" && line.number > head);
+                if check.has_steps {
+                    check.http = None;
+                    return Err("a check of Ballast asks once, so that this one connects and asks nothing; keep one send".into());
+                }
                 let mut http = check.http.take().unwrap_or_else(Http::options);
                 http.line = Some(line.clone());
                 let mut words = line.from(2).iter();
@@ -146,7 +162,7 @@ impl Importer<'_> {
             "comment" => Ok(()),
             "send" | "send-binary" => {
                 if tcp.answer.is_some() {
-                    return Err("a check of Ballast sends once, and then reads; write one send and one expect".into());
+                    return Err("a check of Ballast sends once, and then reads: what is asked here is not asked, and endpoints pass without it; write one send and one expect".into());
                 }
                 let bytes = bytes(kind, line.word(2))?;
                 tcp.send.push_str(&bytes);
@@ -164,7 +180,7 @@ impl Importer<'_> {
                 }
                 let answer = bytes(form, text)?;
                 if tcp.answer.is_some() {
-                    return Err("a check of Ballast expects one answer; keep one".into());
+                    return Err("a check of Ballast expects one answer: endpoints pass without this one; keep one".into());
                 }
                 if answer.is_empty() {
                     return Err("expects nothing; name what the answer contains".into());
@@ -195,8 +211,7 @@ fn connect(line: &Line, check: &mut Check) -> Result<(), String> {
             "port" => {
                 let text = value();
                 let port = text.parse().ok().filter(|port| *port > 0);
-                connect.port =
-                    Some(port.ok_or_else(|| format!("{text:?} is no port; expected 1 to 65535"))?);
+                connect.port = Some(port.ok_or_else(|| no_port(text))?);
             }
             other => {
                 return Err(format!(

@@ -9,8 +9,8 @@ use ballast_core::table::HostPattern;
 use super::acl::{Atom, SET_SRC, Unlike, Where};
 use super::limits::Counter;
 use super::pattern::PathPattern;
+use super::proxy::{Does, Stage};
 use super::ranges::Ranges;
-use super::routes::around;
 use super::words::Line;
 
 /// A condition: one of these must hold.
@@ -37,14 +37,20 @@ pub(super) struct Alternative {
     pub(super) unknown_not: Vec<String>,
     /// Counters of clients that must have come so far; they are among `unknown`, too.
     pub(super) counters: Vec<Counter>,
-    /// A list of addresses could not be read: nothing is known.
+    /// A list could not be read: nothing is known.
     pub(super) broken: Option<String>,
+    /// That list has clients.
+    pub(super) has_no_clients: bool,
 }
 
 impl Alternative {
     pub(super) fn always() -> Self {
+        Self::for_clients(Ranges::all())
+    }
+
+    pub(super) fn for_clients(clients: Ranges) -> Self {
         Self {
-            clients: Ranges::all(),
+            clients,
             ..Self::default()
         }
     }
@@ -84,16 +90,24 @@ impl Alternative {
     }
 
     /// Whether every request of this region fits, as far as host and path say.
-    pub(super) fn covers(&self, host: Option<&HostPattern>, path: &PathPattern) -> bool {
-        let around: Vec<HostPattern> = host.into_iter().flat_map(around).collect();
+    /// `hosts` are the patterns that contain its host.
+    pub(super) fn covers(&self, hosts: &[HostPattern], path: &PathPattern) -> bool {
         let has_host =
-            |all: &Rc<BTreeSet<HostPattern>>| around.iter().any(|host| all.contains(host));
+            |all: &Rc<BTreeSet<HostPattern>>| hosts.iter().any(|host| all.contains(host));
         let has_path =
             |all: &Rc<Vec<PathPattern>>| all.iter().any(|pattern| pattern.contains(path));
         self.hosts.iter().all(has_host)
             && self.paths.iter().all(has_path)
             && !self.no_hosts.iter().any(has_host)
             && !self.no_paths.iter().any(has_path)
+    }
+
+    /// Whether it may hold for some request below a path.
+    pub(super) fn may_cover(&self, folder: &PathPattern) -> bool {
+        let meets = |path: &PathPattern| path.contains(folder) || folder.contains(path);
+        let mut no_paths = self.no_paths.iter().flat_map(|list| list.iter());
+        self.paths.iter().all(|list| list.iter().any(meets))
+            && !no_paths.any(|path| path.contains(folder))
     }
 
     /// Adds one thing that must hold; `false`: then it never does.
@@ -119,7 +133,10 @@ impl Alternative {
                 self.counters.push(counter.clone());
             }
             (Atom::Counter(counter), true) => self.unknown_not.push(counter.shown.clone()),
-            (Atom::Broken(why), _) => self.broken = Some(why.clone()),
+            (Atom::Broken(why) | Atom::NoClients(why), _) => {
+                self.broken = Some(why.clone());
+                self.has_no_clients |= matches!(atom, Atom::NoClients(_));
+            }
         }
         let some_host = self.hosts.iter().all(|list| !list.is_empty());
         let some_path = self.paths.iter().all(|list| !list.is_empty());
@@ -346,7 +363,7 @@ fn predefined(name: &str, place: Where) -> Option<Atom> {
         "TRUE" | "WAIT_END" | "REQ_CONTENT" => Atom::Always(true),
         "HTTP" if place.is_http => Atom::Always(true),
         "FALSE" => Atom::Always(false),
-        "LOCALHOST" if place.sets_src => Atom::Broken(SET_SRC.into()),
+        "LOCALHOST" if place.sets_src => Atom::NoClients(SET_SRC.into()),
         "LOCALHOST" => Atom::Clients(Ranges::this_host()),
         "HTTP" => Atom::Unknown(name.into()),
         "HTTP_1.0" | "HTTP_1.1" | "HTTP_2.0" | "HTTP_URL_ABS" | "HTTP_URL_SLASH"
@@ -368,19 +385,21 @@ pub(super) fn split(words: &[String]) -> (&[String], &[String]) {
 
 /// A rule with the words of its condition, which is read once all ACLs of its proxy are known.
 #[derive(Clone, Debug)]
-pub(super) struct Rule<A> {
+pub(super) struct Rule {
     pub(super) line: Line,
-    pub(super) action: A,
+    pub(super) stage: Stage,
+    pub(super) does: Does,
     pub(super) condition: Vec<String>,
     /// The words of an ACL that must hold, too: one entry of a map.
     pub(super) entry: Vec<String>,
 }
 
-impl<A> Rule<A> {
-    pub(super) fn new(line: &Line, action: A, condition: &[String]) -> Self {
+impl Rule {
+    pub(super) fn new(line: &Line, does: Does, condition: &[String]) -> Self {
         Self {
             line: line.clone(),
-            action,
+            stage: Stage::of(line, &does),
+            does,
             condition: condition.to_vec(),
             entry: Vec::new(),
         }

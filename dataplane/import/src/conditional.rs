@@ -156,8 +156,10 @@ impl Importer<'_> {
         };
         let holds = reader.condition();
         if let Some(predicate) = reader.of_program {
-            let why = format!("`{predicate}` is answered as by a current haproxy with OpenSSL");
-            self.report.note(line, why);
+            let why = format!(
+                "`{predicate}` is answered as by the newest haproxy and OpenSSL, which may not be yours; write the lines of the branch that yours reads"
+            );
+            self.report.differs(line, why);
         }
         match holds {
             Ok(true) => {
@@ -252,7 +254,8 @@ impl<'a> Reader<'a> {
             ("streq", [one, other]) => one == other,
             ("strneq", [one, other]) => one != other,
             ("strstr", [whole, part]) => whole.contains(part),
-            ("version_atleast" | "openssl_version_atleast", [_]) | ("feature", ["OPENSSL"]) => {
+            ("feature", ["OPENSSL"]) => true,
+            ("version_atleast" | "openssl_version_atleast", [_]) => {
                 self.of_program = Some(format!("{word}({inner})"));
                 true
             }

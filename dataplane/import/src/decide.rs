@@ -1,21 +1,21 @@
 //! What haproxy does with the requests of a region: its rules in their order, first those of the frontend, then those of the
 //! backend.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use ballast_core::table::{HostPattern, Redirect, UrlPath};
 
 use super::acl::{self, Atom, Where};
-use super::clients::{Clients, Index};
 use super::condition::{self, Acls, Alternative, Condition, Rule};
 use super::importer::Importer;
 use super::limits;
 use super::pages::Answer;
 use super::pattern::{PathKind, PathPattern};
-use super::proxy::{Changed, Does, Proxy};
+use super::proxy::{Changed, Does, Proxy, Stage};
 use super::ranges::Ranges;
-use super::routes::{Named, Verdict};
+use super::report::and_so_for;
+use super::routes::Named;
 use super::words::Line;
 
 /// What a request comes to.
@@ -48,11 +48,45 @@ pub(super) struct Step {
     pub(super) spares_allowed: bool,
 }
 
+impl Condition {
+    pub(super) fn has(&self, kind: impl Fn(&Alternative) -> bool) -> bool {
+        self.alternatives.iter().any(kind)
+    }
+}
+
 impl Step {
+    /// A step that no line says as it is.
+    pub(super) fn of(line: &Line, does: Does, one: Alternative, spares_allowed: bool) -> Self {
+        Self {
+            line: line.clone(),
+            does,
+            condition: Condition {
+                alternatives: vec![one],
+            },
+            spares_allowed,
+        }
+    }
+
     /// Whether it looks at hosts or paths.
     pub(super) fn is_about_names(&self) -> bool {
-        let mut alternatives = self.condition.alternatives.iter();
-        alternatives.any(|one| !one.is_about_any_request())
+        self.condition.has(|one| !one.is_about_any_request())
+    }
+
+    /// The clients that it denies, where it denies some and looks at nothing else.
+    fn denied(&mut self) -> Option<&mut Ranges> {
+        match self.condition.alternatives.as_mut_slice() {
+            [one] if one.is_about_any_request() && !one.clients.is_all() => {
+                Some(&mut one.clients).filter(|_| self.does.denies())
+            }
+            _ => None,
+        }
+    }
+
+    /// The clients for whom it holds in a region.
+    pub(super) fn clients(&self, hosts: &[HostPattern], path: &PathPattern) -> Ranges {
+        let alternatives = self.condition.alternatives.iter();
+        let fitting = alternatives.filter(|one| one.covers(hosts, path));
+        fitting.fold(Ranges::none(), |who, one| who.or(&one.clients))
     }
 
     /// What it answers; `None`: it answers nothing.
@@ -60,11 +94,37 @@ impl Step {
         match &self.does {
             Does::Deny(answer) | Does::Answer(answer) => Some(Action::Answer(answer.clone())),
             Does::Redirect(target) => Some(Action::Redirect(self.line.clone(), target.clone())),
-            Does::Allow | Does::NextStage | Does::Backend(_) | Does::Default | Does::Changes(_) => {
-                None
-            }
+            _ => None,
         }
     }
+}
+
+/// Denials of clients behind one another are one step, where they give one answer. Very many are put together at once.
+pub(super) fn joined(steps: Vec<Step>) -> Vec<Step> {
+    let mut joined: Vec<Step> = Vec::new();
+    let mut denied: Vec<Ranges> = Vec::new();
+    let settle = |last: Option<&mut Step>, denied: &mut Vec<Ranges>| {
+        if let Some(all) = last.and_then(Step::denied) {
+            *all = Ranges::any_of(denied);
+        }
+        denied.clear();
+    };
+    for mut step in steps {
+        let more = step.denied().cloned();
+        let last = joined.last_mut().filter(|last| {
+            !denied.is_empty()
+                && more.is_some()
+                && last.does == step.does
+                && last.spares_allowed == step.spares_allowed
+        });
+        if last.is_none() {
+            settle(joined.last_mut(), &mut denied);
+            joined.push(step);
+        }
+        denied.extend(more);
+    }
+    settle(joined.last_mut(), &mut denied);
+    joined
 }
 
 /// A rule of access could not be read, so that the frontend must not be open.
@@ -81,7 +141,9 @@ impl Importer<'_> {
             for atom in &atoms {
                 match atom {
                     Atom::Unknown(what) => self.report.left_out(line, format!("Ballast does not look at {what}; the lines that use it say what becomes of them")),
-                    Atom::Broken(why) => self.report.left_out(line, why.clone()),
+                    Atom::Broken(why) | Atom::NoClients(why) => {
+                        self.report.left_out(line, why.clone());
+                    }
                     _ => {}
                 }
             }
@@ -92,7 +154,7 @@ impl Importer<'_> {
                 "a line of this acl cannot be read: {}",
                 self.places.shown(line.number)
             );
-            acls.add(line, vec![Atom::Broken(why)]);
+            acls.add(line, vec![Atom::NoClients(why)]);
         }
         acls
     }
@@ -104,9 +166,9 @@ impl Importer<'_> {
         })
     }
 
-    pub(super) fn condition_of<A>(
+    fn condition_of(
         &mut self,
-        rule: &Rule<A>,
+        rule: &Rule,
         acls: &Acls,
         place: Where,
     ) -> Result<Condition, String> {
@@ -132,52 +194,105 @@ impl Importer<'_> {
         let acls = self.acls(proxy, place);
         let mut place = place;
         let mut steps = Vec::new();
-        for rule in proxy.requests.iter().chain(&proxy.redirects) {
-            if proxy.is_http {
-                match rule.action {
-                    Does::Changes(what) => place.changed.add(what, &rule.line),
-                    _ => steps.extend(self.step(rule, &acls, place)?),
+        for rule in proxy.rules_of(Stage::Request..=Stage::Choice) {
+            match rule.does {
+                _ if !proxy.is_http && rule.stage != Stage::Choice => {
+                    self.report.note(&rule.line, NOT_IN_TCP);
                 }
-            } else {
-                self.report.note(&rule.line, NOT_IN_TCP);
+                Does::Changes(what) => place.changed.add(what, &rule.line),
+                _ => {
+                    if let Some(condition) = self.condition(rule, &acls, place)? {
+                        steps.push(self.step(rule, condition, place)?);
+                    }
+                }
             }
         }
-        for rule in &proxy.use_backends {
-            steps.extend(self.step(rule, &acls, place)?);
-        }
-        Ok(steps)
+        Ok(joined(steps))
     }
 
-    fn step(
+    /// Where a rule or the default turns away what it gets, hosts that haproxy leads there and Ballast elsewhere are told.
+    pub(super) fn names_elsewhere(&mut self, rules: &Rules<'_>) {
+        let mut closes = !rules.takes(rules.default.as_ref());
+        let mut more: Vec<&Line> = Vec::new();
+        for step in rules.steps.iter().rev() {
+            let to = match &step.does {
+                Does::Backend(name) => Some(name),
+                Does::Default => rules.default.as_ref(),
+                _ => continue,
+            };
+            let takes = rules.takes(to);
+            for one in &step.condition.alternatives {
+                if one.is_about_any_request() && one.clients.is_all() {
+                    closes = false;
+                }
+                if let (Some(why), false) = (&one.unlike.fewer, takes) {
+                    self.report.differs(
+                        &step.line,
+                        format!("{why}; what haproxy turns away there of these is served"),
+                    );
+                }
+            }
+            if closes && step.condition.has(|one| one.unlike.more.is_some()) {
+                more.push(&step.line);
+            }
+            closes |= !takes && step.condition.has(|one| one.paths.is_empty());
+        }
+        more.reverse();
+        more.dedup_by_key(|line| line.number);
+        if let Some((line, others)) = more.split_first() {
+            let and_so = and_so_for(others.len());
+            self.report.differs(line, format!("{OTHER_NAMES}{and_so}"));
+        }
+    }
+
+    /// The condition of a rule; `None`: it cannot be read, and nobody gets in without the rule.
+    pub(super) fn condition(
         &mut self,
-        rule: &Rule<Does>,
+        rule: &Rule,
         acls: &Acls,
         place: Where,
-    ) -> Result<Option<Step>, Closed> {
-        let (line, does) = (&rule.line, &rule.action);
-        let mut condition = match self.condition_of(rule, acls, place) {
-            Ok(condition) => condition,
-            Err(why) if does.refuses() => return Err(self.closed(line, &why)),
+    ) -> Result<Option<Condition>, Closed> {
+        match self.condition_of(rule, acls, place) {
+            Ok(condition) => Ok(Some(condition)),
+            Err(why) if rule.does.refuses() => Err(self.closed(&rule.line, &why)),
             Err(why) => {
-                self.report.left_out(line, why);
-                return Ok(None);
+                let what_then = match rule.does.turns_away() {
+                    true => format!("; {SERVED}"),
+                    false => String::new(),
+                };
+                self.report.left_out(&rule.line, why + &what_then);
+                Ok(None)
             }
-        };
+        }
+    }
+
+    /// A rule with what Ballast can look at of its condition.
+    pub(super) fn step(
+        &mut self,
+        rule: &Rule,
+        mut condition: Condition,
+        place: Where,
+    ) -> Result<Step, Closed> {
+        let (line, does) = (&rule.line, &rule.does);
         for one in &mut condition.alternatives {
             self.changed_before(one, place.changed);
         }
         let is_part = !rule.entry.is_empty();
-        let condition = self.seen(line, condition, does.refuses(), is_part)?;
+        let condition = self.seen(line, condition, does, is_part)?;
         self.hosts_alike(line, does, &condition);
+        if line.word(1) == "tarpit" && condition.has(|_| true) {
+            let why = "these clients are answered at once, and not left waiting";
+            self.report.note(line, why);
+        }
         if does.refuses() {
             self.clients_alike(line, &condition, place);
         }
-        Ok(Some(Step {
+        Ok(Step {
             line: line.clone(),
             does: does.clone(),
             condition,
-            spares_allowed: line.word(0) != "redirect" && !does.chooses(),
-        }))
+            spares_allowed: rule.stage < Stage::Redirect,
+        })
     }
 
     /// What a rule before this one changed of the request, this one would look at as it was.
@@ -197,29 +312,38 @@ impl Importer<'_> {
     }
 
     /// haproxy looks into addresses of IPv6 for those of IPv4, and Ballast does not.
-    pub(super) fn clients_alike(&mut self, line: &Line, condition: &Condition, place: Where) {
+    fn clients_alike(&mut self, line: &Line, condition: &Condition, place: Where) {
         let is_wider = |one: &Alternative| {
             let around = one.clients.around_ipv4();
             !around.and_not(&one.clients).is_none()
         };
-        if place.takes_ipv6 && condition.alternatives.iter().any(is_wider) {
-            self.report.left_out(line, IPV4_INSIDE);
+        if place.takes_ipv6 && condition.has(is_wider) {
+            self.report.differs(line, IPV4_INSIDE);
         }
     }
 
     /// Where a rule says who may come, hosts that haproxy compares otherwise are told.
-    pub(super) fn hosts_alike(&mut self, line: &Line, does: &Does, condition: &Condition) {
+    fn hosts_alike(&mut self, line: &Line, does: &Does, condition: &Condition) {
+        let turns_away = matches!(does, Does::Deny(_) | Does::Answer(_) | Does::Redirect(_));
         for one in &condition.alternatives {
+            let mut not_paths = one.no_paths.iter().flat_map(|paths| paths.iter());
+            if turns_away && not_paths.any(PathPattern::is_any) {
+                self.report.differs(line, NO_PATH);
+            }
             let (why, what_then) = match does {
-                Does::Deny(..) => (&one.unlike.fewer, "what haproxy denies of these is served"),
                 Does::Allow => (
                     &one.unlike.more,
                     "what haproxy does not allow of these is allowed",
                 ),
+                Does::Deny(_) => (&one.unlike.fewer, "what haproxy denies of these is served"),
+                _ if turns_away => (
+                    &one.unlike.fewer,
+                    "what haproxy answers so of these is served",
+                ),
                 _ => return,
             };
             if let Some(why) = why {
-                self.report.left_out(line, format!("{why}; {what_then}"));
+                self.report.differs(line, format!("{why}; {what_then}"));
             }
         }
     }
@@ -240,60 +364,79 @@ impl Importer<'_> {
         let mut condition = Alternative::always();
         let path = PathPattern::new(PathKind::Exact, path, false);
         condition.paths.push(Rc::new(vec![path]));
-        Some(Step {
-            line: line.clone(),
-            does: Does::Answer(Answer::plain(200)),
-            condition: Condition {
-                alternatives: vec![condition],
-            },
-            spares_allowed: false,
-        })
+        let does = Does::Answer(Answer::plain(200));
+        Some(Step::of(line, does, condition, false))
     }
 
-    /// The alternatives that Ballast can look at. A denial to which it knows no exception holds without the exception. `is_part`: it
-    /// is the condition of a part of the line alone.
-    pub(super) fn seen(
+    /// The alternatives that Ballast can look at: the one place where it is decided what becomes of the others. A denial, and what keeps
+    /// some clients out, holds without an exception that it does not know. `is_part`: it is the condition of a part of the line alone.
+    fn seen(
         &mut self,
         line: &Line,
         condition: Condition,
-        denies: bool,
+        does: &Does,
         is_part: bool,
     ) -> Result<Condition, Closed> {
         let mut alternatives = Vec::new();
-        let mut followed = condition.alternatives.iter();
-        let in_part = is_part
-            || followed.any(|one| {
-                one.not_seen().is_none() || denies && one.unknown.is_empty() && one.broken.is_none()
-            });
+        let (denies, turns_away) = (does.refuses(), does.turns_away());
+        let holds_for_all = |one: &Alternative| {
+            let keeps_out = denies || turns_away && !one.clients.is_all();
+            keeps_out && one.unknown.is_empty() && one.broken.is_none()
+        };
+        let in_part =
+            is_part || condition.has(|one| one.not_seen().is_none() || holds_for_all(one));
         for mut alternative in condition.alternatives {
             let Some(what) = alternative.not_seen().map(str::to_owned) else {
                 alternatives.push(alternative);
                 continue;
             };
-            if denies && let Some(why) = &alternative.broken {
+            if let Some(why) = &alternative.broken
+                && (denies || turns_away && alternative.has_no_clients)
+            {
                 return Err(self.closed(line, why));
             }
-            if denies && alternative.unknown.is_empty() {
-                self.report.left_out(line, format!("Ballast does not look at {what}, by which some are excepted: it denies them too"));
+            if does.chooses() {
+                let is_unread = self.lost_choices.entry(line.number).or_default();
+                *is_unread |= alternative.has_no_clients;
+            }
+            if holds_for_all(&alternative) {
+                let too = if denies {
+                    "denies them too"
+                } else {
+                    "is for them too"
+                };
+                self.report.differs(
+                    line,
+                    format!(
+                        "Ballast does not look at {what}, by which some are excepted: it {too}"
+                    ),
+                );
                 alternative.unknown_not.clear();
                 self.spared_nobody.insert(line.number);
                 alternatives.push(alternative);
                 continue;
             }
-            let what_then = match (denies, in_part) {
-                (true, true) => {
-                    "what this part of the line denies is served, and the rest is denied"
-                }
-                (false, false) => "this line has no effect",
-                (true, false) => "what this line denies is served",
-                (false, true) => "this part of the line is left out, and the rest is in the table",
+            let part = if in_part {
+                "this part of the line"
+            } else {
+                "this line"
+            };
+            let what_then = match denies {
+                true if in_part => format!("what {part} denies is served, and the rest is denied"),
+                true => format!("what {part} denies is served"),
+                false if turns_away => format!("{part} has no effect: {SERVED}"),
+                false if in_part => format!("{part} is left out, and the rest is in the table"),
+                false => format!("{part} has no effect"),
             };
             let what_then = match denies && limits::is_counter(&what) {
                 true => format!("{what_then}: {}", limits::REMEDY),
-                false => what_then.to_owned(),
+                false => what_then,
             };
             let why = match &alternative.broken {
                 Some(why) => format!("{why}; {what_then}"),
+                None if is_for_when(&what) => format!(
+                    "the import does not look at {what}, and a route does by `when`; {what_then}"
+                ),
                 None => format!("Ballast does not look at {what}; {what_then}"),
             };
             self.report.left_out(line, why);
@@ -301,12 +444,12 @@ impl Importer<'_> {
         Ok(Condition { alternatives })
     }
 
-    pub(super) fn closed(&mut self, line: &Line, why: &str) -> Closed {
+    fn closed(&mut self, line: &Line, why: &str) -> Closed {
         self.report.left_out(line, why);
         self.not_open(line.number)
     }
 
-    fn not_open(&self, number: usize) -> Closed {
+    pub(super) fn not_open(&self, number: usize) -> Closed {
         Closed(format!(
             "{} says who may not come, and cannot be read; correct it, so that this is not open to everybody",
             self.places.shown(number)
@@ -314,14 +457,8 @@ impl Importer<'_> {
     }
 }
 
-/// The rules of a frontend and of its backends by what they look for.
-pub(super) struct Indexes<'r> {
-    own: Index<'r>,
-    of_backends: HashMap<&'r str, Index<'r>>,
-    none: Index<'r>,
-}
-
 /// All that decides about the requests of one frontend.
+#[derive(Default)]
 pub(super) struct Rules<'p> {
     pub(super) steps: Vec<Step>,
     pub(super) default: Option<String>,
@@ -333,18 +470,10 @@ impl Rules<'_> {
     /// Everything that the rules name.
     pub(super) fn named(&self) -> Named {
         let mut named = Named::default();
-        for alternative in self.alternatives() {
-            let hosts = alternative.hosts.iter().chain(&alternative.no_hosts);
-            named
-                .hosts
-                .extend(hosts.flat_map(|list| list.iter().cloned()));
-            named.paths.extend(alternative.all_paths().cloned());
-        }
-        for (proxy, _) in self.backends.values() {
-            if let Some((_, path)) = &proxy.strip {
-                named.paths.insert(path.clone());
-            }
-        }
+        self.alternatives().for_each(|one| named.add(one));
+        let strips = self.backends.values();
+        let strips = strips.filter_map(|(proxy, _)| proxy.strip.as_ref());
+        named.add_paths(strips.map(|(_, path)| path.clone()));
         named
     }
 
@@ -354,9 +483,21 @@ impl Rules<'_> {
         self.steps.iter().chain(theirs)
     }
 
-    fn alternatives(&self) -> impl Iterator<Item = &Alternative> {
+    pub(super) fn alternatives(&self) -> impl Iterator<Item = &Alternative> {
         self.all_steps()
             .flat_map(|step| &step.condition.alternatives)
+    }
+
+    /// Whether a backend serves all whom no rule about hosts or paths turns away.
+    pub(super) fn takes(&self, name: Option<&String>) -> bool {
+        let turns_away = |step: &Step| {
+            let is_for_any = |one: &Alternative| one.is_about_any_request();
+            step.answer().is_some() && step.condition.has(is_for_any)
+        };
+        let backend = name.and_then(|name| self.backends.get(name));
+        backend.is_some_and(|(backend, steps)| {
+            !backend.serves_nobody() && !steps.iter().any(turns_away)
+        })
     }
 
     /// The line by which a backend takes the beginning off paths, and which paths these are.
@@ -364,69 +505,7 @@ impl Rules<'_> {
         self.backends.get(name)?.0.strip.as_ref()
     }
 
-    pub(super) fn indexes(&self) -> Indexes<'_> {
-        let backends = self.backends.iter();
-        Indexes {
-            own: Index::of(&self.steps),
-            of_backends: backends
-                .map(|(name, (_, steps))| (&**name, Index::of(steps)))
-                .collect(),
-            none: Index::default(),
-        }
-    }
-
-    /// Where the requests of a region go, and whose are not denied. `cannot` is told of lines that routes cannot follow, and `took`
-    /// of those that decided.
-    pub(super) fn decide(
-        &self,
-        host: Option<&HostPattern>,
-        path: &PathPattern,
-        indexes: &Indexes<'_>,
-        cannot: &mut dyn FnMut(&Line),
-        took: &mut dyn FnMut(usize),
-    ) -> (Verdict<Action>, Ranges) {
-        let mut clients = Clients::of(Ranges::all());
-        let step = clients.pass(&self.steps, &indexes.own, host, path, cannot, took);
-        let backend = match step.map(|step| &step.does) {
-            None | Some(Does::Default) => self.default.as_ref(),
-            Some(Does::Backend(name)) => Some(name),
-            Some(_) => None,
-        };
-        let action = match (backend, step) {
-            (Some(name), _) => match self.backends.get(name) {
-                Some((_, steps)) => {
-                    // The rules of a backend hold for those, too, whom an `allow` of the frontend let through.
-                    clients = clients.of_backend();
-                    let index = indexes.of_backends.get(&**name).unwrap_or(&indexes.none);
-                    let step = clients.pass(steps, index, host, path, cannot, &mut |_| {});
-                    step.and_then(Step::answer)
-                        .unwrap_or_else(|| self.service(name, path))
-                }
-                _ => self.service(name, path),
-            },
-            (None, step) => step
-                .and_then(Step::answer)
-                .unwrap_or_else(|| Action::status(503)),
-        };
-        let (answered, all) = (clients.answered(), clients.all());
-        let said = clients.said.unwrap_or_else(|| Action::status(403));
-        let verdict = match answered.is_all() || !answered.is_none() && action != said {
-            true => Verdict {
-                action,
-                denied: (!answered.is_all() && said != Action::status(403)).then_some(said),
-                clients: answered,
-            },
-            // The route and its denial give the same answer, so that it needs no ranges.
-            false => Verdict {
-                action: said,
-                clients: Ranges::all(),
-                denied: None,
-            },
-        };
-        (verdict, all)
-    }
-
-    fn service(&self, name: &str, path: &PathPattern) -> Action {
+    pub(super) fn service(&self, name: &str, path: &PathPattern) -> Action {
         let Some((proxy, _)) = self.backends.get(name) else {
             return Action::status(503);
         };
@@ -439,6 +518,27 @@ impl Rules<'_> {
     }
 }
 
+/// Whether a condition is about what `when` of a route looks at.
+fn is_for_when(what: &str) -> bool {
+    let samples = [
+        "METH_",
+        "`method",
+        "`hdr(",
+        "`req.hdr(",
+        "`url_param(",
+        "`urlp(",
+    ];
+    samples.iter().any(|sample| what.starts_with(sample))
+}
+
+/// What is said of a line that keeps requests from the backend, and is left out.
+pub(super) const SERVED: &str = "the requests that it keeps from the backend are served";
+
 const IPV4_INSIDE: &str = "by this line haproxy also denies clients of IPv6 who have such an address inside of theirs, as 2002:V4::/48 (6to4) or ::V4, and Ballast does not; write these networks too, if such clients can come";
+
+const OTHER_NAMES: &str = "haproxy means names as they are written, and a table also with a port or a dot behind them and, as with -i, in any case; haproxy leads these to no backend, or to one that turns them away, and Ballast to this one";
+
+const NO_PATH: &str =
+    "`OPTIONS *` has no path, so that this line is for it in haproxy, and is not here";
 
 const NOT_IN_TCP: &str = "in mode tcp it has no effect, as in haproxy";

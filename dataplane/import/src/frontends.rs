@@ -10,17 +10,18 @@ use ballast_core::table::{
 };
 
 use super::acl::{Where, is_hello};
-use super::bind::{BindLine, Way};
-use super::condition::Rule;
+use super::bind::{BindLine, Tls, Way};
 use super::decide::{Action, Closed, Rules, Step};
 use super::importer::Importer;
+use super::keywords::did_you_mean;
 use super::pattern::host_contains;
 use super::ports::groups;
-use super::proxy::{Access, Changed, Does, Kind, Proxy, Stage};
+use super::proxy::{Does, Kind, Proxy, Stage};
 use super::ranges::Ranges;
-use super::routes::{Named, Region, any_path};
+use super::routes::{Named, Region, Verdict};
 use super::services::idle;
 use super::table::leads;
+use super::walk::Found;
 use super::words::Line;
 
 /// Backends by their names.
@@ -50,7 +51,11 @@ impl Importer<'_> {
     ) -> Vec<Made<Frontend>> {
         let led_to = leads(proxy).into_iter();
         let led_to = led_to.filter_map(|name| backends.get(name).copied());
-        let groups = groups(proxy, led_to);
+        let Some(groups) = groups(proxy, led_to) else {
+            let why = "the frontend is not in the table: its rules divide its ports into too many frontends; divide it";
+            self.report.left_out(&proxy.head, why);
+            return Vec::new();
+        };
         if groups.len() > 1 {
             let mut others = groups.iter().zip(groups.iter().skip(1));
             let why = match others.any(|(one, other)| one.way != other.way) {
@@ -83,6 +88,9 @@ impl Importer<'_> {
                 is_told = true;
                 continue;
             };
+            let remarks = self.report.remarks.len();
+            let shown: Vec<String> = binds.iter().map(Bind::to_string).collect();
+            let shown = shown.join(", ");
             match self.frontend(proxy, backends, way, name, binds) {
                 Ok(frontend) => made.push(Made {
                     comments: all_but(&frontend).into_iter().collect(),
@@ -91,7 +99,12 @@ impl Importer<'_> {
                 }),
                 Err(Closed(why)) => {
                     is_told = true;
-                    let why = format!("the frontend is not in the table: {why}");
+                    self.report.forget_notes(remarks);
+                    let which = match groups.len() {
+                        1 => String::new(),
+                        _ => format!(" for {shown}"),
+                    };
+                    let why = format!("the frontend{which} is not in the table: {why}");
                     self.report.left_out(&proxy.head, why);
                 }
             }
@@ -100,7 +113,7 @@ impl Importer<'_> {
             let why = "the frontend is not in the table: others have all its addresses";
             self.report.left_out(&proxy.head, why);
         }
-        for rule in &proxy.use_backends {
+        for rule in proxy.rules_of(Stage::Choice..=Stage::Choice) {
             if self.reached.get(&rule.line.number) == Some(&false) {
                 let why = "no request gets so far: lines before it take them all";
                 self.report.note(&rule.line, why);
@@ -142,31 +155,38 @@ impl Importer<'_> {
         let led_to = led_to.filter_map(|name| backends.get(name).copied());
         let led_to: Vec<&Proxy> = led_to.collect();
         self.no_request_is_read(proxy, &led_to)?;
+        let has_alpn = |tls: &Tls| tls.table.alpn.is_some() && !proxy.is_http;
+        let bind = proxy.binds.iter().find(|bind| bind.way == *way);
+        if let Some(bind) = bind.filter(|_| way.tls.as_ref().is_some_and(has_alpn)) {
+            self.report.differs(&bind.line, "clients that offer other protocols than those of `alpn` alone are refused, and haproxy serves them without one; write all that they offer");
+        }
         let asks = |section: &Proxy| section.conditions().flatten().any(|word| is_hello(word));
-        if proxy.is_http || way.tls.is_some() || !led_to.iter().copied().chain([proxy]).any(asks) {
+        if proxy.is_http || way.tls.is_some() {
             return self.frontend_of(proxy, backends, way, (name, binds), true);
         }
         // What becomes of connections that begin otherwise than with a hello of TLS.
-        let (remarks, reached) = (self.report.remarks.len(), self.reached.clone());
-        let begun = (name.clone(), binds.clone());
-        let others = self.frontend_of(proxy, backends, way, begun, false);
-        self.report.remarks.truncate(remarks);
-        self.reached = reached;
+        let others = led_to.iter().copied().chain([proxy]).any(asks).then(|| {
+            let (remarks, reached) = (self.report.remarks.len(), self.reached.clone());
+            let begun = (name.clone(), binds.clone());
+            let others = self.frontend_of(proxy, backends, way, begun, false);
+            self.report.remarks.truncate(remarks);
+            self.reached = reached;
+            others
+        });
         let mut frontend = self.frontend_of(proxy, backends, way, (name, binds), true)?;
-        match others {
-            Ok(others) if others == frontend => return Ok(frontend),
-            Ok(others) if others.services().next().is_some() => {
-                self.report.left_out(&proxy.head, TLS_ALONE);
-            }
-            _ => {}
-        }
-        if let Some(service) = frontend.service.take() {
+        let others = others.unwrap_or_else(|| Ok(frontend.clone())).ok();
+        let are_alike = others.as_ref() == Some(&frontend);
+        if let Some(service) = frontend.service.take_if(|_| !are_alike) {
             frontend.protocol = Protocol::Tls;
             frontend.timeouts.preamble = proxy.inspect_delay.unwrap_or(frontend.timeouts.preamble);
             frontend.default = Some(Box::new(Route {
                 service: Some(service),
                 ..Route::default()
             }));
+        }
+        let leads = |others: Frontend| others.service.is_some() || others.default.is_some();
+        if frontend.protocol == Protocol::Tls && others.is_some_and(leads) {
+            self.report.differs(&proxy.head, TLS_ALONE);
         }
         Ok(frontend)
     }
@@ -178,7 +198,7 @@ impl Importer<'_> {
         if proxy.is_http || first.is_none() && !proxy.switches_mode {
             return Ok(());
         }
-        let rules = proxy.requests.iter().chain(&proxy.redirects);
+        let rules = proxy.rules_of(Stage::REQUESTS);
         if let Some(line) = rules.map(|rule| &rule.line).chain(&proxy.monitor).next() {
             self.report.left_out(line, "haproxy asks it, since requests go on in mode http from here, and in mode tcp Ballast reads none; write mode http in this section");
             return Err(Closed(format!(
@@ -203,21 +223,17 @@ impl Importer<'_> {
         (name, binds): (Name, Vec<Bind>),
         has_hello: bool,
     ) -> Result<Frontend, Closed> {
-        let mut rules = proxy.connections.iter();
-        let expects_proxy = rules.any(|rule| rule.action == Access::ExpectProxy);
+        let mut rules = proxy.rules.iter();
+        let expects_proxy = rules.any(|rule| rule.does == Does::ExpectProxy);
         // Behind a PROXY header `dst_port` is the one that the header names.
         let port = binds.first().map(Bind::port);
         let place = Where {
-            is_http: proxy.is_http,
             tls: way.tls.is_some(),
             port: port.filter(|_| !way.accept_proxy && !expects_proxy),
-            sets_src: proxy.sets_src,
-            sets_port: proxy.sets_port,
             takes_ipv6: way.accept_proxy || expects_proxy || binds.iter().any(takes_ipv6),
             has_hello,
-            changed: Changed::default(),
+            ..Where::of(proxy)
         };
-        let by_name = self.by_name(proxy, place)?;
         let mut frontend = Frontend {
             name,
             description: proxy.description.clone(),
@@ -247,15 +263,10 @@ impl Importer<'_> {
             default: None,
             errors: Entries::default(),
         };
-        let mut own = proxy.clone();
-        let is_routed = |rule: &Rule<Access>| Stage::of(&rule.line) == Stage::Content;
-        own.connections
-            .retain(|rule| by_name.is_none() || !is_routed(rule));
-        self.connections(&mut frontend, &own, backends, way, place)?;
+        let mut steps = self.connections(&mut frontend, proxy, backends, way, place)?;
         if let Some(keys) = way.tls.as_ref().and_then(|tls| tls.ticket_keys.as_ref()) {
             self.ticket_keys = Some(keys.clone());
         }
-        let mut steps = by_name.unwrap_or_default();
         steps.extend(self.monitor(proxy));
         steps.extend(self.steps(proxy, place)?);
         let mut rules = Rules {
@@ -264,14 +275,34 @@ impl Importer<'_> {
             backends: BTreeMap::new(),
         };
         self.add_backends(&mut rules, proxy, backends, place)?;
+        self.lost_choices(&rules)?;
+        self.names_elsewhere(&rules);
         if proxy.is_http {
             self.http(&mut frontend, proxy, way, rules)?;
-        } else if rules.steps.iter().any(Step::is_about_names) {
-            self.tls_passthrough(&mut frontend, proxy, way, &rules)?;
         } else {
-            self.tcp(&mut frontend, proxy, &rules)?;
+            self.passed_on(&mut frontend, proxy, way, &rules)?;
         }
         Ok(frontend)
+    }
+
+    /// What is left out of a line may lead to a backend that turns its requests away: they are told as served, and clients whose list
+    /// cannot be read are not.
+    fn lost_choices(&mut self, rules: &Rules<'_>) -> Result<(), Closed> {
+        let turns_away =
+            |name: &String| rules.backends.contains_key(name) && !rules.takes(Some(name));
+        for step in &rules.steps {
+            let Does::Backend(name) = &step.does else {
+                continue;
+            };
+            match self.lost_choices.get(&step.line.number) {
+                Some(is_unread) if turns_away(name) => match is_unread {
+                    true => return Err(self.not_open(step.line.number)),
+                    false => self.report.left_out(&step.line, format!("{name} turns away what it gets, and what is left out of this line goes on to other lines, or to the default backend")),
+                },
+                _ => {}
+            }
+        }
+        Ok(())
     }
 
     /// Adds the backends that the rules lead to.
@@ -282,8 +313,8 @@ impl Importer<'_> {
         backends: &Backends<'p>,
         mut place: Where,
     ) -> Result<(), Closed> {
-        for rule in proxy.requests.iter().filter(|_| proxy.is_http) {
-            if let Does::Changes(what) = rule.action {
+        for rule in proxy.rules.iter().filter(|_| proxy.is_http) {
+            if let Does::Changes(what) = rule.does {
                 place.changed.add(what, &rule.line);
             }
         }
@@ -313,10 +344,7 @@ impl Importer<'_> {
                     rules.backends.insert(name, (*backend, steps));
                 }
                 None if line.word(1).contains('%') => {
-                    let why = format!(
-                        "there is no backend {name:?}: as in haproxy, the default one takes its requests"
-                    );
-                    self.report.note(&line, why);
+                    self.report.note(&line, format!("there is no backend {name:?}: as in haproxy, the default one takes its requests"));
                     for step in rules.steps.iter_mut().filter(|step| step.line == line) {
                         if matches!(&step.does, Does::Backend(of) if *of == name) {
                             step.does = Does::Default;
@@ -329,15 +357,34 @@ impl Importer<'_> {
                 }
                 None => {
                     let near = ballast_core::table::nearest(&name, backends.keys().copied());
-                    let remedy = near
-                        .map_or_else(|| "add it".into(), |near| format!("did you mean {near}?"));
+                    let remedy = did_you_mean(near, "add it");
                     let why = format!("there is no backend {name:?}; {remedy}");
                     self.report.left_out(&line, why);
                 }
             }
         }
-        self.deny_unserved(rules, proxy.is_http);
         Ok(())
+    }
+
+    /// A frontend whose connections are passed on as they are: to one service, or by the names that their hellos ask for.
+    fn passed_on(
+        &mut self,
+        frontend: &mut Frontend,
+        proxy: &Proxy,
+        way: &Way,
+        rules: &Rules<'_>,
+    ) -> Result<(), Closed> {
+        let mut named = Named::default();
+        if way.tls.is_none() {
+            rules.alternatives().for_each(|one| named.add_hosts(one));
+        } else if rules.steps.iter().any(Step::is_about_names) {
+            self.report.left_out(&proxy.head, "behind TLS that ends here, connections are not told apart by their names; use mode http, or let TLS pass");
+        }
+        let (regions, _) = self.routes_of(proxy, rules, &named)?;
+        match regions.as_slice() {
+            [region] => self.tcp(frontend, proxy, rules, &region.verdict),
+            _ => self.tls_passthrough(frontend, proxy, &regions),
+        }
     }
 
     fn tcp(
@@ -345,13 +392,10 @@ impl Importer<'_> {
         frontend: &mut Frontend,
         proxy: &Proxy,
         rules: &Rules<'_>,
+        verdict: &Verdict<Action>,
     ) -> Result<(), Closed> {
-        let mut cannot = Vec::new();
-        let mut add = |line: &Line| cannot.push(line.clone());
-        let (verdict, _) = rules.decide(None, &any_path(), &rules.indexes(), &mut add, &mut |_| {});
-        self.cannot(cannot);
-        let Action::Service { name, .. } = verdict.action else {
-            return Err(Closed(match verdict.action {
+        let Action::Service { name, .. } = &verdict.action else {
+            return Err(Closed(match &verdict.action {
                 Action::Answer(answer) if answer.status == 403 => "nobody may connect to it".into(),
                 _ => "no server gets its connections; name one by default_backend".into(),
             }));
@@ -359,11 +403,11 @@ impl Importer<'_> {
         frontend.service = name.parse().ok();
         let clients = match &frontend.source_ranges {
             Some(ranges) => Ranges::of(ranges).and(&verdict.clients),
-            None => verdict.clients,
+            None => verdict.clients.clone(),
         };
         frontend.source_ranges = self.source_ranges(&proxy.head, &clients)?;
         // As soon as nothing of a connection is looked at, haproxy has the tunnel's time for both sides.
-        let backend = rules.backends.get(&name);
+        let backend = rules.backends.get(name);
         let backend = backend.map_or(proxy, |(backend, _)| backend);
         if let Some(tunnel) = backend.timeouts.idle("tunnel") {
             frontend.timeouts.client = idle(Some(tunnel), false);
@@ -371,12 +415,13 @@ impl Importer<'_> {
         Ok(())
     }
 
-    pub(super) fn cannot(&mut self, lines: Vec<Line>) {
-        for line in lines {
+    /// Tells of the lines that routes cannot follow.
+    pub(super) fn cannot(&mut self, found: Found) {
+        for line in found.otherwise.values() {
+            self.report.differs(line, "some of these clients are denied, whatever they ask for, and the backend answers some of their requests otherwise; give them an address of their own");
+        }
+        for line in found.cannot.values() {
             let why = match (line.word(0), line.word(1)) {
-                ("use_backend", _) if self.denies_some.contains(&line.number) => {
-                    "some clients would go elsewhere than others, which no route does, and whom this backend denies is served; give them an address of their own, or deny them"
-                }
                 ("use_backend", _) => {
                     "some clients would go elsewhere than others, which no route does; give them an address of their own, or deny them"
                 }
@@ -387,7 +432,10 @@ impl Importer<'_> {
                     "a route answers all alike whom it denies, and these as an earlier line says; give both lines one answer"
                 }
             };
-            self.report.left_out(&line, why);
+            match line.word(0) {
+                "use_backend" => self.report.left_out(line, why),
+                _ => self.report.differs(line, why),
+            }
         }
     }
 
@@ -395,30 +443,16 @@ impl Importer<'_> {
         &mut self,
         frontend: &mut Frontend,
         proxy: &Proxy,
-        way: &Way,
-        rules: &Rules<'_>,
+        regions: &[Region<Action>],
     ) -> Result<(), Closed> {
-        if way.tls.is_some() {
-            self.report.left_out(&proxy.head, "behind TLS that ends here, connections are not told apart by their names; use mode http, or let TLS pass");
-            return self.tcp(frontend, proxy, rules);
-        }
-        let named = Named {
-            hosts: rules.named().hosts,
-            ..Named::default()
-        };
-        let (regions, _) = self.routes_of(proxy, rules, &named)?;
         let is_service =
             |region: &Region<Action>| matches!(region.verdict.action, Action::Service { .. });
-        // All names lead to one backend.
-        if regions.len() == 1 && regions.iter().all(is_service) {
-            return self.tcp(frontend, proxy, rules);
-        }
         frontend.protocol = Protocol::Tls;
         if let Some(delay) = proxy.inspect_delay {
             frontend.timeouts.preamble = delay;
         }
         let mut routes = Vec::new();
-        for region in &regions {
+        for region in regions {
             let Action::Service { name, .. } = &region.verdict.action else {
                 // A name without a route is refused, unless a route for more names has it.
                 let mut wider = regions.iter().filter(|wider| is_service(wider));
@@ -443,9 +477,6 @@ impl Importer<'_> {
             }
         }
         frontend.routes = List::new(routes);
-        if !proxy.conditions().flatten().any(|word| is_hello(word)) && frontend.default.is_some() {
-            self.report.left_out(&proxy.head, TLS_ALONE);
-        }
         Ok(())
     }
 }
@@ -532,7 +563,11 @@ fn client_timeouts(proxy: &Proxy) -> ClientTimeouts {
         client: idle(proxy.timeouts.idle("client"), proxy.is_http),
         client_fin: get("client-fin", absent.client_fin),
         preamble: get("client-hs", absent.preamble),
-        request: of_http("http-request", absent.request),
+        // Without a time of its own a request has that of the client.
+        request: of_http(
+            "http-request",
+            absent.request.min(get("client", absent.request)),
+        ),
         keep_alive: of_http("http-keep-alive", absent.keep_alive),
         idle: absent.idle,
     }

@@ -1,8 +1,9 @@
 //! The `global` section: what is a flag of `ballast run`, and what Ballast needs no word for.
 
 use super::importer::Importer;
-use super::keywords::{Place, TLS_WORDS};
+use super::keywords::{Place, row};
 use super::units::{fitting, time};
+use super::versions::Versions;
 use super::words::Line;
 
 impl Importer<'_> {
@@ -30,18 +31,29 @@ impl Importer<'_> {
             }
             "stats" if value == "socket" => self.socket(line)?,
             "ssl-default-bind-options" => {
-                let words: Vec<&str> = line.from(1).iter().map(String::as_str).collect();
-                let mut pairs = words.windows(2);
-                self.only_v13 = pairs.any(|pair| pair == ["ssl-min-ver", "TLSv1.3"])
-                    || words.contains(&"no-tlsv12")
-                    || words.contains(&"force-tlsv13");
-                self.report.note(line, TLS_WORDS);
+                self.versions = self.tls_options(line, Place::Bind);
+                self.unlike(line, self.versions, self.versions);
+                let why = "Ballast speaks TLS 1.2 and 1.3 alone";
+                self.report.note(line, why);
+            }
+            "ssl-load-extra-files" => {
+                let has = |word: &str| line.from(1).iter().any(|it| it == word || it == "all");
+                (self.beside.key, self.beside.ocsp) = (has("key"), has("ocsp"));
+            }
+            "ssl-load-extra-del-ext" => self.beside.replaces_crt = true,
+            "ssl-default-server-options" => {
+                let versions = self.tls_options(line, Place::Server);
+                self.unlike(line, versions, Versions::default());
             }
             "ssl-server-verify" if matches!(value, "none" | "required") => {
                 self.verifies_servers = value == "required";
             }
             // `setenv` is known before the lines are cut.
             "stats" | "setenv" | "presetenv" => {}
+            "tune.ssl.default-dh-param" => {
+                let why = "TLS of Ballast agrees on keys by elliptic curves alone, which need no such number";
+                self.report.note(line, why);
+            }
             keyword if keyword.starts_with("tune.") => {
                 let why = "Ballast sizes its buffers by itself";
                 self.report.note(line, why);
@@ -49,6 +61,31 @@ impl Importer<'_> {
             keyword => self.keyword(line, Place::Global, keyword, ""),
         }
         Ok(())
+    }
+
+    /// The versions that the options of a line permit, with remarks about the other options.
+    fn tls_options(&mut self, line: &Line, place: Place) -> Versions {
+        let mut versions = Versions::default();
+        let mut words = line.from(1).iter().map(String::as_str);
+        while let Some(word) = words.next() {
+            let has_value = row(place, word).is_some_and(|row| row.arguments > 0);
+            let value = match has_value {
+                true => words.next().unwrap_or_default(),
+                false => "",
+            };
+            if !versions.take(word, value) {
+                self.keyword(line, place, word, value);
+            }
+        }
+        versions
+    }
+
+    /// Tells what of the versions that a line permits Ballast does not follow, which speaks those of `spoken`.
+    pub(super) fn unlike(&mut self, line: &Line, said: Versions, spoken: Versions) {
+        if let Some(why) = said.unlike(spoken) {
+            let why = format!("{why}: Ballast has TLS 1.2 and 1.3, or at a bind 1.3 alone");
+            self.report.differs(line, why);
+        }
     }
 
     /// `stats socket PATH …`
@@ -59,18 +96,57 @@ impl Importer<'_> {
                 "{path:?} has no counterpart: the runtime socket is a unix socket; use --socket PATH"
             ));
         }
-        self.flag(line, format!("--socket {path}"));
-        let restricts = ["mode", "uid", "gid", "user", "group", "level"];
-        let mut words = line.from(3).iter();
-        if words.any(|word| restricts.contains(&word.as_str())) {
-            self.report.note(line, "the socket has mode 0600: Ballast's own user and root may open it, and do everything at it");
+        let of = |names: &[&str]| {
+            let words = line.from(3);
+            let at = words
+                .iter()
+                .position(|word| names.contains(&word.as_str()))?;
+            words.get(at + 1).map(String::as_str)
+        };
+        let level = of(&["level"]).unwrap_or("operator");
+        let (kind, mut flags) = match level {
+            "admin" => ("socket", format!("--socket {path}")),
+            _ => (
+                "monitor",
+                format!("--monitor-socket {path} --monitor-level {level}"),
+            ),
+        };
+        let first = flags.split(' ').next().unwrap_or_default();
+        let mut known = self.report.flags.iter();
+        if known.any(|known| known.split(' ').next() == Some(first)) {
+            return Err(format!(
+                "a line before it names the {first} already, and there is one of each; remove one of the two"
+            ));
         }
+        let usual = if kind == "socket" { "600" } else { "660" };
+        let mode = of(&["mode"]).map(|mode| mode.trim_start_matches('0'));
+        match mode.filter(|mode| *mode != usual) {
+            Some(mode) if kind == "socket" && is_mode(mode) => {
+                flags.push_str(&format!(" --socket-mode {mode}"));
+            }
+            Some(_) => self
+                .report
+                .note(line, format!("the file of the socket has mode 0{usual}")),
+            None => {}
+        }
+        if let Some(group) = of(&["group", "gid"]) {
+            flags.push_str(&format!(" --{kind}-group {group}"));
+        }
+        if of(&["user", "uid"]).is_some() {
+            let why = "the file of the socket belongs to the user that Ballast runs as";
+            self.report.note(line, why);
+        }
+        self.flag(line, flags);
         Ok(())
     }
 
     fn flag(&mut self, line: &Line, flag: String) {
-        self.report
-            .note(line, format!("a flag of `ballast run`: {flag}"));
+        let why = format!("a flag of `ballast run`: {flag}");
+        self.report.note(line, why);
         self.report.flag(flag);
     }
+}
+
+fn is_mode(mode: &str) -> bool {
+    mode.len() == 3 && mode.bytes().all(|digit| (b'0'..=b'7').contains(&digit))
 }

@@ -3,7 +3,7 @@
 
 use super::condition::{Rule, split};
 use super::importer::Importer;
-use super::proxy::{Change, Does, Edit, Of, Proxy, What};
+use super::proxy::{Change, Does, Edit, Of, Proxy, Stage, What};
 use super::words::Line;
 
 impl Importer<'_> {
@@ -45,7 +45,8 @@ impl Importer<'_> {
         let Some((name, value)) = field.split_once(':') else {
             return Err("is no header field; expected NAME:\\ VALUE".into());
         };
-        let change = Change::Add(value.trim().into());
+        // It is no format: a percent sign stands for itself.
+        let change = Change::Add(value.trim().replace('%', "%%"));
         self.edit(line, of, name, change, condition, proxy)
     }
 
@@ -81,39 +82,50 @@ impl Importer<'_> {
     ) -> Result<(), String> {
         if of == Of::Requests && name.eq_ignore_ascii_case("Host") {
             let rule = Rule::new(line, Does::Changes(What::Host), &[]);
-            proxy.requests.push(rule);
+            proxy.rules.push(rule);
         }
         if of == Of::Requests {
-            let mut before = proxy.requests.iter();
-            if before.any(|rule| matches!(rule.action, Does::Allow)) {
-                self.report.left_out(line, "a line before it allows requests, for which haproxy asks no more lines, and Ballast edits them too; write it before that line");
+            let allows = |rule: &Rule| rule.does == Does::Allow;
+            if proxy.rules_of(Stage::REQUESTS).any(allows) {
+                self.report.differs(line, "a line before it allows requests, for which haproxy asks no more lines, and Ballast edits them too; write it before that line");
             }
             if name.eq_ignore_ascii_case("X-Forwarded-For") {
                 if let Some(result) = Self::forwarded_for(line, &change, condition, proxy) {
                     return result;
                 }
-            } else if is_our_own(name, &change, condition) {
+            } else if is_our_own(name, &change, condition, proxy) {
                 // Ballast writes these fields by itself, where it writes any of them.
                 proxy.forwards_all.get_or_insert_with(|| line.clone());
-                self.report.left_out(line, "Ballast writes X-Forwarded-Proto, -Port and -Host in place of the client's (http.x-forwarded); haproxy passes on what no line sets");
+                self.report.differs(line, "Ballast writes X-Forwarded-Proto, -Port and -Host in place of the client's (http.x-forwarded); haproxy passes on what no line sets");
                 return Ok(());
             }
         }
-        if !condition.is_empty() {
-            return Err("a header edit of Ballast has no condition; remove it, or give these requests a service of their own".into());
-        }
-        if let Change::Set(value) | Change::Add(value) = &change {
-            if value.contains('%') {
-                return Err("a header edit of Ballast has a fixed value; remove it".into());
+        let fixed = match &change {
+            Change::Set(value) => literal(value).map(Change::Set),
+            Change::Add(value) => literal(value).map(Change::Add),
+            Change::Remove => Some(Change::Remove),
+        };
+        let fixed = fixed.filter(|_| condition.is_empty());
+        let Some(change) = fixed else {
+            let why = match condition.is_empty() {
+                true => "a header edit of Ballast has a fixed value",
+                false => "a header edit of Ballast has no condition",
+            };
+            let remedy = instead(name);
+            if of == Of::Requests && !matches!(change, Change::Add(_)) {
+                let lost = Self::withheld(line, name, proxy);
+                return Err(format!("{why}, {lost}; {remedy}"));
             }
-            if of == Of::Responses
-                && name.eq_ignore_ascii_case("Strict-Transport-Security")
-                && proxy.kind.has_frontend()
-                && let Some(seconds) = max_age(value)
-            {
-                proxy.hsts = Some((line.clone(), seconds));
-                return Ok(());
-            }
+            return Err(format!("{why}; {remedy}"));
+        };
+        if let Change::Set(value) | Change::Add(value) = &change
+            && of == Of::Responses
+            && name.eq_ignore_ascii_case("Strict-Transport-Security")
+            && proxy.kind.has_frontend()
+            && let Some(seconds) = max_age(value)
+        {
+            proxy.hsts = Some((line.clone(), seconds));
+            return Ok(());
         }
         proxy.edits.push(Edit {
             line: line.clone(),
@@ -122,6 +134,28 @@ impl Importer<'_> {
             change,
         });
         Ok(())
+    }
+
+    /// Takes out a field that haproxy overwrites and Ballast cannot, so that endpoints do not believe the client's. Says so.
+    pub(super) fn withheld(line: &Line, name: &str, proxy: &mut Proxy) -> &'static str {
+        if ballast_core::http::concerns_connection(name) || name.eq_ignore_ascii_case("Host") {
+            return "so that what the client sent stays there";
+        }
+        let mut edits = proxy.edits.iter();
+        let is_known = |edit: &Edit| {
+            edit.of == Of::Requests
+                && edit.name.eq_ignore_ascii_case(name)
+                && !matches!(edit.change, Change::Add(_))
+        };
+        if !edits.any(is_known) {
+            proxy.edits.push(Edit {
+                line: line.clone(),
+                of: Of::Requests,
+                name: name.into(),
+                change: Change::Remove,
+            });
+        }
+        "so that the field is taken out of requests"
     }
 
     /// A line about `X-Forwarded-For` of requests; `None`: it is an edit like others, too. A client's own field never gets further
@@ -168,16 +202,33 @@ pub(super) fn change(action: &str, value: &[&str]) -> Result<Change, String> {
     })
 }
 
+/// The text of a format in which nothing is computed: `%%` is a percent sign; `None`: something is.
+pub(super) fn literal(format: &str) -> Option<String> {
+    let parts: Vec<&str> = format.split("%%").collect();
+    let is_text = parts.iter().all(|part| !part.contains('%'));
+    is_text.then(|| parts.join("%"))
+}
+
+/// What there is in place of a field that a line computes.
+fn instead(name: &str) -> &'static str {
+    match name.to_ascii_lowercase().as_str() {
+        "x-real-ip" | "x-client-ip" => {
+            "write option forwardfor, by which X-Forwarded-For has the address"
+        }
+        "x-request-id" | "x-correlation-id" | "x-unique-id" => {
+            "Ballast makes no ids of requests: let endpoints make them; send-proxy-tlvs of the service has `unique-id` for connections"
+        }
+        _ => "remove it, or give these requests a service of their own",
+    }
+}
+
 /// Whether a line sets a field of `X-Forwarded-` to what Ballast sets it to by itself.
-fn is_our_own(name: &str, change: &Change, condition: &[String]) -> bool {
-    let Change::Set(value) = change else {
+fn is_our_own(name: &str, change: &Change, condition: &[String], proxy: &Proxy) -> bool {
+    let (Change::Set(value) | Change::Add(value)) = change else {
         return false;
     };
-    let condition = condition.join(" ");
-    let (with_tls, without) = (
-        matches!(condition.as_str(), "if { ssl_fc }" | "unless !{ ssl_fc }"),
-        matches!(condition.as_str(), "if !{ ssl_fc }" | "unless { ssl_fc }"),
-    );
+    let by_tls = asks_for_tls(condition, proxy);
+    let (with_tls, without) = (by_tls == Some(true), by_tls == Some(false));
     match name.to_ascii_lowercase().as_str() {
         "x-forwarded-proto" => match value.as_str() {
             "https" => with_tls,
@@ -195,6 +246,23 @@ fn is_our_own(name: &str, change: &Change, condition: &[String]) -> bool {
         }
         _ => false,
     }
+}
+
+/// Whether a condition holds for requests by TLS, or for all others; `None`: it asks for something else.
+fn asks_for_tls(condition: &[String], proxy: &Proxy) -> Option<bool> {
+    let (word, terms) = condition.split_first()?;
+    let terms = terms.join(" ");
+    let (is_for_tls, term) = match terms.strip_prefix('!') {
+        Some(term) => (word == "unless", term.trim_start()),
+        None => (word == "if", &*terms),
+    };
+    let lines = proxy.acls.iter();
+    let mut lines = lines.filter(|acl| acl.number > proxy.head.number && acl.word(1) == term);
+    let is_tls = match (lines.next(), lines.next()) {
+        (Some(acl), None) => matches!(acl.from(2), [criterion] if criterion == "ssl_fc"),
+        _ => term == "{ ssl_fc }",
+    };
+    is_tls.then_some(is_for_tls)
 }
 
 fn max_age(value: &str) -> Option<u64> {

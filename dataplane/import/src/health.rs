@@ -25,20 +25,21 @@ impl Importer<'_> {
         let checks = &first.settings.checks;
         let (checked, unchecked): (Vec<&Server>, Vec<&Server>) =
             used.iter().partition(|server| server.settings.is_checked);
-        let names: Vec<&str> = unchecked.iter().map(|server| &*server.name).collect();
+        let names = unchecked.iter().filter(|server| !server.settings.tracks);
+        let names: Vec<&str> = names.map(|server| &*server.name).collect();
         let comment =
             (!names.is_empty()).then(|| format!("haproxy did not check {}", names.join(", ")));
         for server in checked
             .into_iter()
             .filter(|server| alike(server) != alike(first))
         {
-            self.report.left_out(&server.line, "all endpoints of a service are checked alike, as the first one that is checked; give this one a backend of its own");
+            self.report.differs(&server.line, "all endpoints of a service are checked alike, as the first one that is checked; give this one a backend of its own");
         }
         if let Some(comment) = &comment {
             let why = format!(
                 "all endpoints of a service are checked, and leave it when their checks fail; {comment}: give these a backend of their own"
             );
-            self.report.left_out(&first.line, why);
+            self.report.differs(&first.line, why);
         }
         let health = self.check(proxy, &first.line, checks);
         (Some(health), comment)
@@ -68,8 +69,14 @@ impl Importer<'_> {
             None => checks.tls && check.http.is_some() || checks_by_tls(proxy, checks),
         };
         let connect = check.connect.clone().unwrap_or_default();
+        let of_traffic = proxy.servers.first();
+        let of_traffic = of_traffic.is_some_and(|server| server.settings.link.proxy > 0);
         let first_port = proxy.servers.first().and_then(|server| server.port);
         let port = connect.port.filter(|port| Some(*port) != first_port);
+        let checked_port = port.or_else(|| checks.port.filter(|port| Some(*port) != first_port));
+        if checks.sends_proxy && (!of_traffic || checked_port.is_some()) {
+            self.report.left_out(line, "`check-send-proxy`: a check of Ballast sends a PROXY header where clients' connections have one, to their port, and not otherwise; write send-proxy, or let checks come without one");
+        }
         let mode = match (&check.http, tls) {
             (Some(_), true) => HealthMode::Https,
             (Some(_), false) => HealthMode::Http,
@@ -83,7 +90,7 @@ impl Importer<'_> {
         let host = self.field(asks, "the host", http.host);
         let tcp = match !is_http && check.connect.is_none() && speaks_tls(proxy, checks) {
             true => {
-                self.report.left_out(line, "haproxy's check speaks TLS, and Ballast's connects only: an endpoint whose TLS or certificate is wrong is up here; write option httpchk");
+                self.report.differs(line, "haproxy's check speaks TLS, and Ballast's connects only: an endpoint whose TLS or certificate is wrong is up here; write option httpchk");
                 Tcp::default()
             }
             false => check.tcp.clone().filter(|_| !is_http).unwrap_or_default(),
@@ -141,7 +148,7 @@ impl Importer<'_> {
         // Where haproxy's check verifies no name, that of the traffic is verified: an endpoint without it serves nobody.
         let asked = asked.or_else(|| sni.filter(|_| verify_host.is_none()));
         if is_verified && ca.is_none() {
-            self.report.left_out(line, "the check verifies no certificate: that takes a ca-file, so that an endpoint with a wrong one is up here; write it");
+            self.report.differs(line, "the check verifies no certificate: that takes a ca-file, so that an endpoint with a wrong one is up here; write it");
         }
         let name = asked.as_deref().or(verify_host.as_deref());
         self.common_name(line, ca.as_deref(), name);

@@ -15,7 +15,9 @@ use super::importer::Importer;
 use super::pattern::{PathKind, PathPattern, crossing};
 use super::proxy::{Change, Does, Edit, Of, Proxy};
 use super::ranges::Ranges;
+use super::report::and_so_for;
 use super::routes::{self, Named, Region, Verdict, any_path};
+use super::walk::Walk;
 use super::words::Line;
 
 impl Importer<'_> {
@@ -45,7 +47,7 @@ impl Importer<'_> {
         let answered = answered.fold(Ranges::none(), |all, verdict| all.or(&verdict.clients));
         let lists = regions.len().saturating_mul(answered.count());
         if lists > MOST_RANGES && !answered.is_none() {
-            self.report.left_out(&proxy.head, "clients that are denied on every path are reset as they connect, in place of an answer: a list of them at each route would be too long");
+            self.report.differs(&proxy.head, "clients that are denied on every path are reset as they connect, in place of an answer: a list of them at each route would be too long");
             for clients in regions.iter_mut().map(|region| &mut region.verdict.clients) {
                 if answered.and_not(clients).is_none() {
                     *clients = Ranges::all();
@@ -69,7 +71,7 @@ impl Importer<'_> {
         frontend.routes = List::new(routes);
         let mut http = FrontendHttp {
             x_forwarded: self.x_forwarded(proxy, &rules),
-            response_headers: self.edits_of_all_answers(proxy, way),
+            response_headers: self.edits_of_all_answers(proxy, way, &rules),
             // With this status haproxy answers for servers that refuse connections.
             unreachable_status: 503,
             ..FrontendHttp::default()
@@ -92,7 +94,12 @@ impl Importer<'_> {
     }
 
     /// The edits of every answer of a frontend.
-    fn edits_of_all_answers(&mut self, proxy: &Proxy, way: &Way) -> Option<Box<HeaderEdits>> {
+    fn edits_of_all_answers(
+        &mut self,
+        proxy: &Proxy,
+        way: &Way,
+        rules: &Rules<'_>,
+    ) -> Option<Box<HeaderEdits>> {
         let edits = proxy.edits.iter();
         let mut edits: Vec<&Edit> = edits.filter(|edit| edit.of == Of::AllAnswers).collect();
         // `hsts` of a table is for https alone.
@@ -103,6 +110,20 @@ impl Importer<'_> {
             change: Change::Set(format!("max-age={seconds}")),
         });
         edits.extend(hsts.as_ref().filter(|_| way.tls.is_none()));
+        let is_hsts = |edit: &Edit| edit.name.eq_ignore_ascii_case("Strict-Transport-Security");
+        let twice = rules.backends.values();
+        let twice = twice
+            .flat_map(|(backend, _)| &backend.edits)
+            .find(|edit| edit.of != Of::Requests && is_hsts(edit));
+        if let (Some((line, _)), Some(edit)) = (&proxy.hsts, twice) {
+            self.report.differs(
+                &edit.line,
+                format!(
+                    "in haproxy {} sets the field last, and here this line does; remove it",
+                    self.places.shown(line.number)
+                ),
+            );
+        }
         if let Some((line, _)) = &proxy.hsts {
             let why = "Ballast's own answers (redirects, denials, errors) have the field, too";
             self.report.note(line, why);
@@ -118,7 +139,7 @@ impl Importer<'_> {
             bind.way == *way && bind.way.tls.as_ref().is_some_and(refuses)
         });
         if let Some(bind) = bind {
-            self.report.left_out(&bind.line, "strict-sni: a request whose Host has no certificate here is answered 421 (misdirected), and haproxy serves it");
+            self.report.differs(&bind.line, "strict-sni: a request whose Host has no certificate here is answered 421 (misdirected), and haproxy serves it");
         }
     }
 
@@ -133,7 +154,7 @@ impl Importer<'_> {
                 && target.scheme.is_some()
                 && target.host.is_none()
             {
-                self.report.left_out(line, "the redirect leads to the port of its scheme, and that of haproxy to the port that the client wrote behind the host");
+                self.report.differs(line, "the redirect leads to the port of its scheme, and that of haproxy to the port that the client wrote behind the host");
             }
         }
     }
@@ -190,7 +211,7 @@ impl Importer<'_> {
     fn prefixes_elsewhere(&mut self, proxy: &Proxy, rules: &Rules<'_>) {
         let others = rules.backends.keys().any(|name| *name != proxy.name);
         if let Some((line, _)) = proxy.strip.as_ref().filter(|_| others) {
-            self.report.left_out(line, "requests that this section sends to other backends keep the beginning of their paths; write the line at these, too");
+            self.report.differs(line, "requests that this section sends to other backends keep the beginning of their paths; write the line at these, too");
         }
     }
 
@@ -202,7 +223,7 @@ impl Importer<'_> {
                 && line.word(0) == "http-request"
                 && !line.word(2).starts_with('^')
             {
-                self.report.left_out(line, "the expression fits inside of paths, too, of which Ballast takes nothing off: it does where they begin so; begin it with ^");
+                self.report.differs(line, "the expression fits inside of paths, too, of which Ballast takes nothing off: it does where they begin so; begin it with ^");
             }
         }
     }
@@ -210,9 +231,8 @@ impl Importer<'_> {
     /// Tells at the top of the report where a denial, whose exceptions are not looked at, closes the whole frontend.
     fn serves_nobody(&mut self, proxy: &Proxy, rules: &Rules<'_>) {
         let is_for_all = |step: &&Step| {
-            let mut alternatives = step.condition.alternatives.iter();
-            self.spared_nobody.contains(&step.line.number)
-                && alternatives.any(|one| one.is_about_any_request() && one.clients.is_all())
+            let is_for_all = |one: &Alternative| one.is_about_any_request() && one.clients.is_all();
+            self.spared_nobody.contains(&step.line.number) && step.condition.has(is_for_all)
         };
         if let Some(step) = rules.all_steps().find(is_for_all) {
             let why = format!(
@@ -231,9 +251,17 @@ impl Importer<'_> {
             true => vec![proxy],
             false => backends.collect(),
         };
+        let kind = |[is_told, all, drops]: [bool; 3]| match (is_told, all, drops) {
+            (_, true, true) => XForwarded::Replace,
+            (_, true, false) => XForwarded::Append,
+            (true, false, true) => XForwarded::ReplaceFor,
+            (true, false, false) => XForwarded::AppendFor,
+            (false, false, _) => XForwarded::Off,
+        };
         let mut of_clients: Vec<&Line> = Vec::new();
         let mut of_others: Vec<&Line> = Vec::new();
-        let mut wanted: Vec<XForwarded> = Vec::new();
+        let mut wanted = Vec::new();
+        let mut any = [false; 3];
         for section in &sections {
             let of = [proxy, section];
             let told = of.iter().find_map(|of| of.forwarded_for.as_ref());
@@ -241,35 +269,22 @@ impl Importer<'_> {
             let drops = of.iter().find_map(|of| of.drops_forwarded_for.as_ref());
             of_clients.extend(told.into_iter().chain(drops));
             of_others.extend(all);
-            // Another frontend may tell this backend of clients, so that the field is not taken out there.
-            let is_told =
-                told.is_some() || drops.is_some() && self.told_clients.contains(&section.name);
-            wanted.push(match (is_told, all.is_some(), drops.is_some()) {
-                (_, true, true) => XForwarded::Replace,
-                (_, true, false) => XForwarded::Append,
-                (true, false, true) => XForwarded::ReplaceFor,
-                (true, false, false) => XForwarded::AppendFor,
-                (false, false, _) => XForwarded::Off,
-            });
+            let says = [told.is_some(), all.is_some(), drops.is_some()];
+            wanted.push(kind(says));
+            if wanted.last() != Some(&XForwarded::Off) {
+                any = std::array::from_fn(|at| any[at] || says[at]);
+            }
         }
-        let has = |kinds: [XForwarded; 2]| wanted.iter().any(|kind| kinds.contains(kind));
-        let replaces = has([XForwarded::Replace, XForwarded::ReplaceFor]);
-        let strictest = match has([XForwarded::Replace, XForwarded::Append]) {
-            true if replaces => XForwarded::Replace,
-            true => XForwarded::Append,
-            false if replaces => XForwarded::ReplaceFor,
-            false if wanted.contains(&XForwarded::AppendFor) => XForwarded::AppendFor,
-            false => XForwarded::Off,
-        };
+        let strictest = kind(any);
         let lines = of_clients.iter().chain(&of_others);
         if wanted.iter().any(|kind| *kind != strictest)
             && let Some(line) = lines.min_by_key(|line| line.number)
         {
-            self.report.left_out(line, format!("a frontend writes X-Forwarded-For alike for all its backends, and those of {} differ; divide the frontend", proxy.name));
+            self.report.differs(line, format!("a frontend writes X-Forwarded-For alike for all its backends, and those of {} differ; divide the frontend", proxy.name));
         }
         for line in &of_others {
             if of_clients.is_empty() {
-                self.report.left_out(line, "with this field Ballast writes the other X-Forwarded- fields, too, and adds the client's address to X-Forwarded-For; set it to a fixed value to have it alone");
+                self.report.differs(line, "with this field Ballast writes the other X-Forwarded- fields, too, and adds the client's address to X-Forwarded-For; set it to a fixed value to have it alone");
             }
         }
         strictest
@@ -283,9 +298,8 @@ impl Importer<'_> {
             return Ok(());
         }
         let crosses = |step: &Step| {
-            let alternatives = step.condition.alternatives.iter();
-            let mut theirs = alternatives.flat_map(Alternative::all_paths);
-            theirs.any(|path| crossing.contains(path))
+            let is_one = |path: &PathPattern| crossing.contains(path);
+            step.condition.has(|one| one.all_paths().any(is_one))
         };
         let backends = rules.backends.iter();
         let serving = backends.filter(|(_, (backend, steps))| {
@@ -318,22 +332,10 @@ impl Importer<'_> {
         rules: &Rules<'_>,
         named: &Named,
     ) -> Result<(Vec<Region<Action>>, Ranges), Closed> {
-        let mut cannot: Vec<Line> = Vec::new();
         let mut served = Ranges::none();
-        let mut took = vec![false; rules.steps.len()];
-        let indexes = rules.indexes();
+        let mut walk = Walk::of(rules);
         let mut decide = |host: Option<&_>, path: &_| {
-            let mut add = |line: &Line| {
-                if !cannot.contains(line) {
-                    cannot.push(line.clone());
-                }
-            };
-            let mut tick = |index: usize| {
-                if let Some(took) = took.get_mut(index) {
-                    *took = true;
-                }
-            };
-            let (verdict, clients) = rules.decide(host, path, &indexes, &mut add, &mut tick);
+            let (verdict, clients) = walk.decide(host, path);
             served = served.or(&clients);
             verdict
         };
@@ -342,21 +344,20 @@ impl Importer<'_> {
         } else {
             let (regions, lost) = apart(rules, named, &mut decide)?;
             if let Some((line, others)) = lost.split_first() {
-                let others = match others.len() {
-                    0 => String::new(),
-                    more => format!(", and so for {more} more lines"),
-                };
-                self.report.left_out(line, format!("{} has too many hosts and paths: where a request fits this line by its path and another line by its host, the other one decides, whatever their order{others}; divide the section, or name the hosts here", proxy.name));
+                let others = and_so_for(others.len());
+                self.report.differs(line, format!("{} has too many hosts and paths: where a request fits this line by its path and another line by its host, the other one decides, whatever their order{others}; divide the section, or name the hosts here", proxy.name));
             }
             regions
         };
-        for (step, took) in rules.steps.iter().zip(took) {
-            let never = step.condition.alternatives.is_empty() || cannot.contains(&step.line);
+        for (at, step) in rules.steps.iter().enumerate() {
+            let number = step.line.number;
+            let cannot = walk.found.cannot.contains_key(&number);
+            let never = step.condition.alternatives.is_empty() || cannot;
             if step.does.chooses() && !never {
-                *self.reached.entry(step.line.number).or_insert(false) |= took;
+                *self.reached.entry(number).or_insert(false) |= walk.found.took.contains(&at);
             }
         }
-        self.cannot(cannot);
+        self.cannot(walk.found);
         Ok((regions, served))
     }
 
@@ -425,14 +426,12 @@ fn apart(
     named: &Named,
     decide: &mut dyn FnMut(Option<&HostPattern>, &PathPattern) -> Verdict<Action>,
 ) -> Result<(Vec<Region<Action>>, Vec<Line>), Closed> {
-    let mut of_hosts = Named {
-        hosts: named.hosts.clone(),
-        ..Named::default()
-    };
+    let mut of_hosts = Named::default();
     for step in rules.all_steps() {
         for one in &step.condition.alternatives {
-            if one.is_about_hosts() || !one.no_paths.is_empty() || !step.does.chooses() {
-                of_hosts.paths.extend(one.all_paths().cloned());
+            match one.is_about_hosts() || !one.no_paths.is_empty() || !step.does.chooses() {
+                true => of_hosts.add(one),
+                false => of_hosts.add_hosts(one),
             }
         }
     }
@@ -442,7 +441,7 @@ fn apart(
         let paths = alternatives.flat_map(|one| one.paths.iter().flat_map(|list| list.iter()));
         let paths: Vec<_> = paths.cloned().collect();
         match of_hosts.fits(paths.len()) {
-            true => of_hosts.paths.extend(paths),
+            true => of_hosts.add_paths(paths.into_iter()),
             false => lost.push(step.line.clone()),
         }
     }
@@ -452,10 +451,8 @@ fn apart(
         ));
     }
     let mut regions = routes::regions(&of_hosts, decide);
-    let by_path = Named {
-        paths: named.paths.clone(),
-        ..Named::default()
-    };
+    let mut by_path = Named::default();
+    by_path.add_paths(named.paths.iter().cloned());
     regions.retain(|region| region.host.is_some());
     let mut all = routes::regions(&by_path, decide);
     for region in regions {
@@ -481,19 +478,15 @@ fn apart(
 
 /// The lines that choose by the path alone, and stand before one that looks at hosts, or behind one that looks at both.
 fn before_hosts(steps: &[Step]) -> impl Iterator<Item = &Step> {
-    let has = |step: &Step, kind: fn(&Alternative) -> bool| {
-        let mut alternatives = step.condition.alternatives.iter();
-        alternatives.any(kind)
-    };
     let with_paths = |one: &Alternative| one.is_about_hosts() && !one.paths.is_empty();
     let by_path = |one: &Alternative| !one.is_about_hosts() && !one.paths.is_empty();
-    let looks = |step: &Step| has(step, Alternative::is_about_hosts);
+    let looks = |step: &Step| step.condition.has(Alternative::is_about_hosts);
     let last = steps.iter().rposition(looks).unwrap_or_default();
-    let first = steps.iter().position(|step| has(step, with_paths));
+    let first = steps.iter().position(|step| step.condition.has(with_paths));
     let first = first.unwrap_or(steps.len());
     let steps = steps.iter().enumerate();
     let by_path = steps.filter(move |(at, step)| {
-        (*at < last || *at > first) && step.does.chooses() && has(step, by_path)
+        (*at < last || *at > first) && step.does.chooses() && step.condition.has(by_path)
     });
     by_path.map(|(_, step)| step)
 }

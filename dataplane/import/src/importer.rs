@@ -5,7 +5,10 @@ use std::net::IpAddr;
 
 use ballast_core::table::LogTarget;
 
+use super::bind::Beside;
 use super::report::{Places, Report};
+use super::units::port;
+use super::versions::Versions;
 use super::words::Line;
 use super::world::World;
 
@@ -16,8 +19,10 @@ pub(super) struct Importer<'w> {
     pub(super) places: Places,
     pub(super) crt_base: Option<String>,
     pub(super) ca_base: Option<String>,
-    /// Whether binds speak TLS 1.3 only, where they do not say otherwise.
-    pub(super) only_v13: bool,
+    /// The versions of TLS that binds speak, where they do not say otherwise.
+    pub(super) versions: Versions,
+    /// The files that are read beside certificates.
+    pub(super) beside: Beside,
     /// Whether servers are verified whose line does not say it.
     pub(super) verifies_servers: bool,
     pub(super) log_targets: Vec<LogTarget>,
@@ -28,12 +33,14 @@ pub(super) struct Importer<'w> {
     pub(super) reached: HashMap<usize, bool>,
     /// Lines whose exceptions from a denial cannot be looked at, so that they deny more than in haproxy.
     pub(super) spared_nobody: HashSet<usize>,
-    /// `use_backend` lines that lead some clients to a backend that denies them some requests.
-    pub(super) denies_some: HashSet<usize>,
+    /// Lines that lead requests to a backend, and are left out in part; whether because a list of clients cannot be read.
+    pub(super) lost_choices: HashMap<usize, bool>,
     /// Names of sections that are disabled.
     pub(super) disabled: HashSet<String>,
     /// Backends whose endpoints are told the client's address in `X-Forwarded-For`.
     pub(super) told_clients: HashSet<String>,
+    /// Words so far that nothing knows.
+    pub(super) unknown_words: usize,
     /// Addresses of all binds so far.
     pub(super) binds: usize,
     /// Files to write beside the table, by their relative paths.
@@ -48,16 +55,18 @@ impl<'w> Importer<'w> {
             places: Places::default(),
             crt_base: None,
             ca_base: None,
-            only_v13: false,
+            versions: Versions::default(),
+            beside: Beside::default(),
             verifies_servers: true,
             log_targets: Vec::new(),
             ticket_keys: None,
             has_folder,
             reached: HashMap::new(),
             spared_nobody: HashSet::new(),
-            denies_some: HashSet::new(),
+            lost_choices: HashMap::new(),
             disabled: HashSet::new(),
             told_clients: HashSet::new(),
+            unknown_words: 0,
             binds: 0,
             files: Vec::new(),
         }
@@ -139,22 +148,26 @@ impl<'w> Importer<'w> {
                     .or_else(|| other.strip_prefix("ipv4@"))
                     .unwrap_or(other);
                 let (host, port) = match bare.rsplit_once(':') {
-                    Some((host, port)) if bare.parse::<IpAddr>().is_err() => (
-                        host,
-                        port.parse()
-                            .map_err(|_| format!("{port:?} is no port; expected 1 to 65535"))?,
-                    ),
+                    Some((host, text)) if bare.parse::<IpAddr>().is_err() => (host, port(text)?),
                     _ => (bare, 514),
                 };
                 let (address, _) = self.address(line, host, None)?;
                 LogTarget::Udp((address, port).into())
             }
         };
+        let mut words = line.from(2).iter().map(String::as_str);
+        let facility = words.find(|word| FACILITIES.contains(word));
+        // Access lines are `info`.
+        if let Some(level) = words.next().filter(|level| MORE_SEVERE.contains(level)) {
+            let why = format!(
+                "lines of requests have level info, so that haproxy writes none of them there with {level}, and neither does Ballast"
+            );
+            self.report.note(line, why);
+            return Ok(());
+        }
         if !self.log_targets.contains(&target) {
             self.log_targets.push(target);
         }
-        let mut words = line.from(2).iter().map(String::as_str);
-        let facility = words.find(|word| FACILITIES.contains(word));
         if facility.is_some_and(|facility| facility != "local0") {
             let why = "syslog lines of Ballast have the facility local0";
             self.report.note(line, why);
@@ -162,6 +175,9 @@ impl<'w> Importer<'w> {
         Ok(())
     }
 }
+
+/// Levels that leave access lines out.
+const MORE_SEVERE: &[&str] = &["emerg", "alert", "crit", "err", "warning", "notice"];
 
 const FACILITIES: &[&str] = &[
     "kern", "user", "mail", "daemon", "auth", "syslog", "lpr", "news", "uucp", "cron", "auth2",

@@ -71,6 +71,11 @@ pub(super) fn meant(place: Place, word: &str) -> Option<&'static str> {
     nearest(word, words.iter().copied())
 }
 
+/// A remedy: the word that is meant, or what to do without one.
+pub(super) fn did_you_mean(near: Option<&str>, else_do: &str) -> String {
+    near.map_or_else(|| else_do.into(), |near| format!("did you mean {near}?"))
+}
+
 impl Importer<'_> {
     /// A keyword that no field of the table stands for, with the words behind it: nothing, a note, a remark, or unknown.
     pub(super) fn keyword(&mut self, line: &Line, place: Place, word: &str, value: &str) {
@@ -105,18 +110,23 @@ impl Importer<'_> {
 
     /// A word that nothing here knows.
     pub(super) fn unknown_word(&mut self, line: &Line, place: Place, word: &str) {
-        let remedy = match meant(place, word) {
-            Some(near) => format!("did you mean {near}?"),
-            None => "remove it, or look it up in haproxy's manual".into(),
-        };
-        self.report
-            .left_out(line, format!("{word:?} is not known here; {remedy}"));
+        self.unknown_words += 1;
+        // To look for the nearest word takes time, and where so many are wrong it is no configuration of haproxy.
+        let near = Some(word).filter(|_| self.unknown_words <= MOST_GUESSES);
+        let remedy = did_you_mean(
+            near.and_then(|word| meant(place, word)),
+            "remove it, or look it up in haproxy's manual",
+        );
+        let why = format!("{word:?} is not known here; {remedy}");
+        self.report.left_out(line, why);
     }
 }
 
-/// The note about each option that chooses ciphers or versions of TLS.
-pub(super) const TLS_WORDS: &str =
-    "Ballast speaks TLS 1.2 and 1.3 with forward secrecy and authenticated ciphers only";
+/// Wrong words for which the nearest right one is looked for.
+const MOST_GUESSES: usize = 1000;
+
+/// The note about each option that chooses ciphers of TLS.
+const CIPHERS: &str = "Ballast chooses ciphers and curves by itself: those of TLS 1.2 and 1.3 with forward secrecy that authenticate what they encrypt";
 
 const fn of(place: Place, arguments: u8, becomes: Becomes, words: &'static str) -> Row {
     Row {
@@ -165,18 +175,18 @@ const TABLE: &[Row] = &[
         "acme"),
     of(Section, 0, LeftOut("has no name, by which errorfiles could use it; give it one"), "http-errors"),
     of(Global, 0, Read,
-        "ca-base crt-base hard-stop-after log maxconn nbthread presetenv setenv ssl-default-bind-options ssl-server-verify \
-         stats"),
+        "ca-base crt-base hard-stop-after log maxconn nbthread presetenv setenv ssl-default-bind-options \
+         ssl-default-server-options ssl-load-extra-del-ext ssl-load-extra-files ssl-server-verify stats"),
     of(Global, 0, Noted("the account, the folder and the background are the service manager's; see templates/systemd"),
         "user group uid gid chroot master-worker ulimit-n set-dumpable"),
     of(Global, 0, Noted("Ballast is one process with a worker for each core; --threads says another number"),
         "nbproc cpu-map thread-groups numa-cpu-mapping"),
     of(Global, 0, Noted("health and counters survive a new table in the same process"),
         "server-state-file server-state-base"),
-    of(Global, 0, Noted(TLS_WORDS),
+    of(Global, 0, Noted(CIPHERS),
         "ssl-default-bind-ciphers ssl-default-bind-ciphersuites ssl-default-bind-curves ssl-default-server-ciphers \
-         ssl-default-server-ciphersuites ssl-default-server-options ssl-dh-param-file ssl-load-extra-files \
-         ssl-load-extra-del-ext ssl-skip-self-issued-ca ssl-propquery ssl-provider"),
+         ssl-default-server-ciphersuites ssl-dh-param-file ssl-propquery ssl-provider"),
+    of(Global, 0, Noted("a table names the files of each certificate"), "ssl-skip-self-issued-ca"),
     of(Global, 0, Nothing,
         "busy-polling close-spread-time daemon default-path description expose-experimental-directives gid-map \
          grace h1-case-adjust h1-case-adjust-file h2-workaround-bogus-websocket-clients insecure-fork-wanted \
@@ -202,6 +212,10 @@ const TABLE: &[Row] = &[
     of(Proxy, 0, Noted("Ballast hashes so that only the clients of an endpoint that leaves move"), "hash-type"),
     of(Proxy, 0, LeftOut("the path of monitor-uri answers always; /readyz of stats.bind only while Ballast serves"),
         "monitor"),
+    of(Proxy, 0,
+        LeftOut("let endpoints make ids of requests; send-proxy-tlvs of a service has `unique-id` for connections"),
+        "unique-id-format unique-id-header"),
+    of(Proxy, 0, Noted("cookies of Ballast have values of their own, the same on all nodes"), "dynamic-cookie-key"),
     of(Proxy, 0, LeftOut("let endpoints compress"), "compression"),
     of(Proxy, 0, LeftOut("log.access has haproxy's own forms, and JSON"),
         "error-log-format log-format log-format-sd"),
@@ -216,13 +230,13 @@ const TABLE: &[Row] = &[
     of(Proxy, 0, LeftOut("give these clients a backend of their own"), "force-persist ignore-persist use-server"),
     of(Proxy, 0, REMOVE,
         "appsession dispatch email-alert external-check filter http-send-name-header log-steps persist quic-initial \
-         rspirep rsprep transparent unique-id-format unique-id-header use-fcgi-app"),
+         rspirep rsprep transparent use-fcgi-app"),
     of(Opt, 0, Read,
-        "allbackups forceclose forwardfor httpchk httpclose redis-check redispatch smtpchk ssl-hello-chk tcp-check"),
+        "allbackups forceclose forwardfor http-keep-alive http-server-close httpchk httpclose redis-check redispatch smtpchk ssl-hello-chk tcp-check"),
     of(Opt, 0, Nothing,
         "abortonclose clitcpka contstats disable-h2-upgrade dontlog-normal \
          dontlognull h1-case-adjust-bogus-client h1-case-adjust-bogus-server http-buffer-request http-ignore-probes \
-         http-keep-alive http-no-delay http-pretend-keepalive http-restrict-req-hdr-names http-server-close \
+         http-no-delay http-pretend-keepalive http-restrict-req-hdr-names \
          http-tunnel http-use-htx http-use-proxy-header http_proxy httplog httpslog idle-close-on-response \
          independent-streams log-health-checks log-separate-errors logasap nolinger persist prefer-last-server \
          socket-stats splice-auto splice-request splice-response srvtcpka tcp-smart-accept \
@@ -243,40 +257,41 @@ const TABLE: &[Row] = &[
     of(Cookie, 0, Read, "domain httponly indirect insert maxidle maxlife nocache postonly preserve secure"),
     of(StickTable, 0, Read, "expire nopurge peers size store type"),
     of(ForwardFor, 0, Read, "except header if-none"),
-    of(Bind, 0, Read, "accept-proxy force-tlsv13 no-tlsv12 ssl strict-sni"),
-    of(Bind, 1, Read, "alpn ca-file crl-file crt crt-list interface namespace ssl-min-ver tls-ticket-keys verify"),
-    of(Bind, 1, Noted(TLS_WORDS), "ciphers ciphersuites client-sigalgs curves ecdhe sigalgs ssl-max-ver"),
+    of(Bind, 0, Read,
+        "accept-proxy force-sslv3 force-tlsv10 force-tlsv11 force-tlsv12 force-tlsv13 no-sslv3 no-tlsv10 \
+         no-tlsv11 no-tlsv12 no-tlsv13 ssl strict-sni"),
+    of(Bind, 1, Read,
+        "alpn ca-file crl-file crt crt-list interface namespace ssl-max-ver ssl-min-ver tls-ticket-keys verify"),
+    of(Bind, 1, Noted(CIPHERS), "ciphers ciphersuites client-sigalgs curves ecdhe sigalgs"),
     of(Bind, 0, Nothing,
-        "defer-accept force-tlsv12 no-sslv3 no-tlsv10 no-tlsv11 prefer-client-ciphers quic-force-retry tfo v4v6 \
-         v6only"),
-    of(Bind, 1, Nothing,
-        "backlog gid group id level mode name nice process shards tcp-ut thread tls-tickets uid user"),
+        "defer-accept prefer-client-ciphers quic-force-retry tfo tls-tickets v4v6 v6only"),
+    of(Bind, 1, Nothing, "backlog gid group id level mode name nice process shards tcp-ut thread uid user"),
     of(Bind, 1, REMOVE,
         "accept-netscaler-cip ca-ignore-err ca-sign-file ca-sign-pass ca-verify-file crt-ignore-err maxconn mss npn proto \
          severity-output"),
     of(Bind, 0, REMOVE,
-        "allow-0rtt expose-fd generate-certificates no-alpn no-ca-names no-tls-tickets \
-         no-tlsv13 ssl-skip-self-issued-ca transparent"),
+        "allow-0rtt expose-fd generate-certificates no-alpn no-ca-names ssl-skip-self-issued-ca transparent"),
+    of(Bind, 0, Noted("Ballast gives tickets, and replaces their keys by itself"), "no-tls-tickets"),
     of(Server, 0, Read,
-        "backup check check-ssl disabled enabled no-backup no-check no-check-ssl no-send-proxy no-send-proxy-v2 \
-         no-ssl send-proxy send-proxy-v2 send-proxy-v2-ssl send-proxy-v2-ssl-cn ssl"),
+        "backup check check-send-proxy check-ssl force-sslv3 force-tlsv10 force-tlsv11 force-tlsv12 force-tlsv13 \
+         no-sslv3 no-tlsv10 no-tlsv11 no-tlsv12 no-tlsv13 disabled enabled no-backup no-check no-check-send-proxy no-check-ssl no-send-proxy \
+         no-send-proxy-v2 no-ssl send-proxy send-proxy-v2 send-proxy-v2-ssl send-proxy-v2-ssl-cn ssl"),
     of(Server, 1, Read,
         "alpn ca-file check-sni cookie crt downinter fall fastinter inter maxconn on-marked-down port proto \
-         proxy-v2-options rise slowstart sni verify verifyhost weight"),
+         proxy-v2-options rise slowstart sni ssl-max-ver ssl-min-ver track verify verifyhost weight"),
     of(Server, 1, ONCE, "init-addr resolve-net resolve-opts resolve-prefer resolvers"),
     of(Server, 1, Noted("an endpoint that cannot be reached is left out in any case; see ejection"),
         "error-limit observe on-error"),
     of(Server, 0, Nothing,
-        "check-send-proxy check-via-socks4 force-tlsv12 force-tlsv13 no-agent-check no-check-send-proxy \
-         no-ssl-reuse no-sslv3 no-tfo no-tls-tickets no-tlsv10 no-tlsv11 no-verifyhost non-stick ssl-reuse stick \
-         tfo tls-tickets"),
+        "check-via-socks4 no-agent-check no-ssl-reuse no-tfo no-tls-tickets no-verifyhost non-stick ssl-reuse stick tfo \
+         tls-tickets"),
     of(Server, 1, Nothing,
         "check-alpn check-proto ciphers ciphersuites guid id init-state log-bufsize max-reuse pool-low-conn \
-         pool-max-conn pool-purge-delay shard ssl-max-ver ssl-min-ver tcp-ut"),
+         pool-max-conn pool-purge-delay shard tcp-ut"),
     of(Server, 0, REMOVE, "agent-check"),
     of(Server, 1, REMOVE,
         "addr agent-addr agent-inter agent-port agent-send crl-file hash-key interface maxqueue minconn namespace \
-         on-marked-up redir set-proxy-v2-tlv-fmt socks4 source track usesrc ws"),
+         on-marked-up redir set-proxy-v2-tlv-fmt socks4 source usesrc ws"),
 ];
 
 #[cfg(test)]

@@ -14,7 +14,6 @@ mod acl;
 mod bind;
 mod certificate;
 mod check;
-mod clients;
 mod condition;
 mod conditional;
 mod decide;
@@ -44,7 +43,8 @@ mod services;
 mod settings;
 mod table;
 mod units;
-mod unserved;
+mod versions;
+mod walk;
 mod words;
 mod world;
 
@@ -125,13 +125,11 @@ impl Imported {
                 head.push(format!("  {name}: {}", addresses.join(", ")));
             }
         }
-        if report.count(Kind::LeftOut) > 0 {
-            head.push("What this table does not say:".into());
-            let left_out = report
-                .remarks
-                .iter()
-                .filter(|remark| remark.kind == Kind::LeftOut);
-            head.extend(left_out.map(|remark| match remark.line {
+        if report.unlike() > 0 {
+            head.push("What this table does not say, or says otherwise:".into());
+            let remarks = report.remarks.iter();
+            let remarks = remarks.filter(|remark| remark.kind != Kind::Note);
+            head.extend(remarks.map(|remark| match remark.line {
                 0 => format!("  {remark}"),
                 line if self.sources.len() < 2 => format!("  line {line}: {remark}"),
                 line => format!("  line {line} of {}: {remark}", self.source(remark)),

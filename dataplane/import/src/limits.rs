@@ -7,7 +7,7 @@ use std::time::Duration;
 use ballast_core::table::Frontend;
 
 use super::frontends::Backends;
-use super::proxy::{Access, Proxy, Stick, Track};
+use super::proxy::{Does, Proxy, Stick, Track};
 
 /// A counter of clients, and from which count on a condition holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -105,9 +105,9 @@ impl Before<'_> {
             None => track.is_by_address && self.name(&track.table) == self.name(&counter.table),
         };
         let left_out = |why: String| Err(NoLimit::LeftOut(why));
-        let mut rules = self.proxy.connections.iter().enumerate();
-        let found = rules.find_map(|(at, rule)| match &rule.action {
-            Access::Track(track) if is_wanted(track) => Some((at, track, rule)),
+        let mut rules = self.proxy.rules.iter().enumerate();
+        let found = rules.find_map(|(at, rule)| match &rule.does {
+            Does::Track(track) if is_wanted(track) => Some((at, track, rule)),
             _ => None,
         });
         let Some((at, track, rule)) = found else {

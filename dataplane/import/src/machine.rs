@@ -1,5 +1,6 @@
 //! The shell of an import: files, names and variables of this machine.
 
+use std::cell::RefCell;
 use std::collections::HashSet;
 use std::fs;
 use std::io::{self, Write};
@@ -58,7 +59,11 @@ pub fn import(sources: &[PathBuf], output: Option<&Path>) -> Result<Imported, Im
         .iter()
         .map(|(name, text)| Source { name, text })
         .collect();
-    let mut imported = translate(&texts, &Machine, output.is_some());
+    let machine = Machine {
+        output,
+        read: RefCell::default(),
+    };
+    let mut imported = translate(&texts, &machine, output.is_some());
     if !imported.has_proxies {
         let mut remarks = imported.report.remarks.iter();
         let first = remarks.find(|remark| remark.kind == Kind::LeftOut);
@@ -141,13 +146,17 @@ impl Imported {
         }
         let table = parse(self.table.as_bytes(), Format::Yaml);
         let summary = table.map(|table| table.summary()).unwrap_or_default();
-        let left_out = self.report.count(Kind::LeftOut);
-        let what = match left_out {
+        let left_out = match self.report.count(Kind::LeftOut) {
             0 => "nothing was left out".to_owned(),
             1 => "1 thing was left out".to_owned(),
             more => format!("{more} things were left out"),
         };
-        words.push_str(&format!("{all}: {summary}; {what}\n"));
+        let differs = match self.report.count(Kind::Differs) {
+            0 => String::new(),
+            1 => ", 1 line differs".to_owned(),
+            more => format!(", {more} lines differ"),
+        };
+        words.push_str(&format!("{all}: {summary}; {left_out}{differs}\n"));
         words
     }
 
@@ -176,14 +185,8 @@ fn write(output: &Path, imported: &Imported) -> Result<Option<PathBuf>, ImportEr
         let why = format!("there is no folder {}; make it", folder.display());
         return Err(failed(output)(io::Error::other(why)));
     }
-    let before = made_before(output);
     for (name, bytes) in &imported.files {
         let path = folder.join(name);
-        let is_ours = before.iter().any(|known| known == Path::new(name));
-        if !is_ours && fs::read(&path).is_ok_and(|there| there != *bytes) {
-            let why = "it is there with another content; remove it, or write the table into another folder";
-            return Err(failed(&path)(io::Error::other(why)));
-        }
         let made = path.parent().map_or(Ok(()), fs::create_dir_all);
         made.and_then(|()| replace(&path, bytes))
             .map_err(failed(&path))?;
@@ -245,9 +248,14 @@ fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
 }
 
 /// This machine.
-struct Machine;
+struct Machine<'o> {
+    /// Where the table is written.
+    output: Option<&'o Path>,
+    /// The files that were read, which no page takes the place of.
+    read: RefCell<HashSet<PathBuf>>,
+}
 
-impl World for Machine {
+impl World for Machine<'_> {
     fn variable(&self, name: &str) -> Option<String> {
         std::env::var(name).ok()
     }
@@ -269,7 +277,30 @@ impl World for Machine {
     }
 
     fn read(&self, path: &str) -> Result<Vec<u8>, String> {
-        read(Path::new(path)).map_err(|error| error.to_string())
+        self.read.borrow_mut().extend(fs::canonicalize(path));
+        let path = Path::new(path);
+        // A pipe might never say anything.
+        if path.exists() && !path.is_file() {
+            return Err("it is no regular file; name one".into());
+        }
+        read(path).map_err(|error| error.to_string())
+    }
+
+    /// A file that is there stays, unless the table before this one names it as a page.
+    fn may_write(&self, name: &str, bytes: &[u8]) -> bool {
+        let Some(output) = self.output else {
+            return true;
+        };
+        let path = output.with_file_name(name);
+        let is_source = || {
+            let path = fs::canonicalize(&path);
+            path.is_ok_and(|path| self.read.borrow().contains(&path))
+        };
+        if !path.is_file() {
+            return !path.exists();
+        }
+        let is_ours = || made_before(output).contains(&PathBuf::from(name)) && !is_source();
+        read(&path).is_ok_and(|there| there == bytes) || is_ours()
     }
 
     fn folder(&self, path: &str) -> Option<Vec<String>> {

@@ -4,6 +4,7 @@ use super::acl::{self, lines_of, parts};
 use super::condition::Rule;
 use super::importer::Importer;
 use super::proxy::Does;
+use super::ranges::net;
 use super::words::Line;
 
 impl Importer<'_> {
@@ -13,7 +14,7 @@ impl Importer<'_> {
         line: &Line,
         expression: &str,
         condition: &[String],
-    ) -> Result<Vec<Rule<Does>>, String> {
+    ) -> Result<Vec<Rule>, String> {
         const COMPUTED: &str = "a backend whose name is computed has no counterpart, unless a map has it; write one use_backend for each";
         let inner = expression.strip_prefix("%[");
         let inner = inner
@@ -32,9 +33,13 @@ impl Importer<'_> {
             "map_dom" => "dom",
             "map_end" => "end",
             "map_reg" => "reg",
+            "map_ip" => "ip",
             _ => return Err(COMPUTED.into()),
         };
         let sample = sample.join(",");
+        if (method == "ip") != (sample == "src") {
+            return Err(COMPUTED.into());
+        }
         if !acl::looks_at(&sample) {
             return Err(format!(
                 "Ballast does not look at `{sample}`: the map is left out, and the default of the line, too"
@@ -48,15 +53,20 @@ impl Importer<'_> {
         if entries.len() > MOST {
             return Err(format!("{file} has more than {MOST} entries; divide it"));
         }
+        if method == "ip" {
+            // Of several networks haproxy takes the smallest.
+            let bits = |key: &str| net(key).map(|net| net.max_prefix_len() - net.prefix_len());
+            entries.sort_by_key(|(key, _)| bits(key));
+        }
         if method == "beg" {
             // Of several beginnings haproxy takes the longest.
             entries.sort_by_key(|(key, _)| std::cmp::Reverse(key.len()));
         }
         let why = format!("{file} is read once, by the import; import again when it changes");
         self.report.note(line, why);
-        let rule = |action: Does, entry: Vec<String>| Rule {
+        let rule = |does: Does, entry: Vec<String>| Rule {
             entry,
-            ..Rule::new(line, action, condition)
+            ..Rule::new(line, does, condition)
         };
         let words = |key: String| {
             let words = [sample.as_str(), "-m", method, "--", key.as_str()];

@@ -43,11 +43,18 @@ impl Importer<'_> {
                 check.tcp = Some(Tcp::default());
                 check.http = None;
                 let why = "the check connects; that a TLS greeting is answered is not looked at";
-                self.report.left_out(line, why);
+                self.report.differs(line, why);
             }
-            "httpclose" | "forceclose" if on => return Err("a connection of a client stays open for its next request, for timeouts.keep-alive; write option http-server-close, which says what a service can have (http.reuse)".into()),
-            "httpclose" | "forceclose" => {}
-            "http-restrict-req-hdr-names" if on && matches!(words.get(1).map(String::as_str), Some("delete" | "reject")) => {
+            "http-server-close" => proxy.closes = on,
+            "http-keep-alive" if on => proxy.closes = false,
+            "httpclose" | "forceclose" if on => {
+                proxy.closes = true;
+                return Err("a connection of a client stays open for its next request, for timeouts.keep-alive; those of endpoints are closed behind each request, as with http-server-close (http.reuse: never)".into());
+            }
+            "httpclose" | "forceclose" => proxy.closes = false,
+            "http-restrict-req-hdr-names"
+                if on && matches!(words.get(1).map(String::as_str), Some("delete" | "reject")) =>
+            {
                 self.report.left_out(line, "fields whose names have other characters than letters, digits and `-`, such as X_A, reach the endpoints, and are no reason to refuse a request");
             }
             "allbackups" => proxy.all_backups = on,
@@ -72,17 +79,18 @@ impl Importer<'_> {
                 "except" => {
                     let range = words.next().unwrap_or_default();
                     let why = format!("the client's address is added for {range} too");
-                    self.report.left_out(line, why);
+                    self.report.differs(line, why);
                 }
                 "header" => {
+                    let name = words.next().unwrap_or_default();
+                    let lost = Self::withheld(line, name, proxy);
                     return Err(format!(
-                        "the header {} has no counterpart; Ballast writes X-Forwarded-For",
-                        words.next().unwrap_or_default()
+                        "the header {name} has no counterpart, {lost}; Ballast writes X-Forwarded-For"
                     ));
                 }
                 "if-none" => {
                     let why = "the client's address is added behind those that are there";
-                    self.report.left_out(line, why);
+                    self.report.differs(line, why);
                 }
                 other => self.unknown_word(line, Place::ForwardFor, other),
             }
@@ -93,7 +101,16 @@ impl Importer<'_> {
     /// Reads `stats …`.
     pub(super) fn stats(&mut self, line: &Line, proxy: &mut Proxy) -> Result<(), String> {
         match line.word(1) {
-            "enable" | "uri" => {}
+            "uri" if line.word(2) != "/" => {
+                proxy.stats_uri = Some(line.word(2).into());
+                let why = format!(
+                    "the page is at / of its address, and not at {:?}",
+                    line.word(2)
+                );
+                self.report.differs(line, why);
+            }
+            "uri" => proxy.stats_uri = Some("/".into()),
+            "enable" => {}
             "auth" => {
                 proxy.stats_users = Some(line.clone());
                 proxy.stats = Some(line.clone());

@@ -7,6 +7,7 @@ use ballast_core::http::concerns_connection;
 use ballast_core::table::{Entries, ErrorPage, ErrorStatus, File, HeaderEdits, OrMap};
 
 use super::decide::Rules;
+use super::headers::literal;
 use super::importer::Importer;
 use super::proxy::{Change, Does, Edit, Of, Proxy};
 use super::words::Line;
@@ -187,27 +188,24 @@ pub(super) fn said<'l>(line: &Line, words: &[&'l str]) -> Said<'l> {
                     kind: String::new(),
                 };
             }
-            "string" | "lf-string" if *word == "string" || !value.contains('%') => {
-                body = Body::Text {
-                    text: value.into(),
-                    kind: String::new(),
-                };
-            }
-            "hdr" => match words.next().copied().unwrap_or_default() {
-                sample if sample.contains('%') => {
+            "string" | "lf-string" => match text_of(word, value) {
+                Some(text) => {
+                    let kind = String::new();
+                    body = Body::Text { text, kind };
+                }
+                None => lost = Some(no_counterpart(word)),
+            },
+            "hdr" => match literal(words.next().copied().unwrap_or_default()) {
+                None => {
                     lost = Some(format!(
                         "the field {value} has a fixed value in an answer of Ballast; write it without a sample"
                     ));
                 }
                 // haproxy takes the type from content-type alone.
-                _ if value.eq_ignore_ascii_case("content-type") => {}
-                text => fields.push((value.to_owned(), text.to_owned())),
+                Some(_) if value.eq_ignore_ascii_case("content-type") => {}
+                Some(text) => fields.push((value.to_owned(), text)),
             },
-            other => {
-                lost = Some(format!(
-                    "`{other}` has no counterpart in an answer of Ballast; its body is a fixed text or a file"
-                ));
-            }
+            other => lost = Some(no_counterpart(other)),
         }
     }
     match &mut body {
@@ -227,6 +225,20 @@ pub(super) fn said<'l>(line: &Line, words: &[&'l str]) -> Said<'l> {
         answer,
         lost,
     }
+}
+
+/// A fixed text behind `string` or `lf-string`.
+fn text_of(word: &str, value: &str) -> Option<String> {
+    match word {
+        "string" => Some(value.to_owned()),
+        _ => literal(value),
+    }
+}
+
+fn no_counterpart(word: &str) -> String {
+    format!(
+        "`{word}` has no counterpart in an answer of Ballast; its body is a fixed text or a file"
+    )
 }
 
 fn own_status(text: &str) -> Result<u16, String> {
@@ -257,8 +269,8 @@ impl Importer<'_> {
                 }
             }
         }
-        for rule in &mut proxy.requests {
-            if let Does::Deny(answer) | Does::Answer(answer) = &mut rule.action
+        for rule in &mut proxy.rules {
+            if let Does::Deny(answer) | Does::Answer(answer) = &mut rule.does
                 && let Err(why) = sections.complete(answer)
             {
                 let status = answer.status;
@@ -358,8 +370,12 @@ impl Importer<'_> {
                 let bytes = self.read_file_named(&self.world.absolute(path))?;
                 (bytes, Some(kind.clone()))
             }
+            Body::Whole(path) if path == "/dev/null" => return Err(NO_ANSWER.into()),
             Body::Whole(path) => {
                 let bytes = self.read_file_named(&self.world.absolute(path))?;
+                if bytes.is_empty() {
+                    return Err(NO_ANSWER.into());
+                }
                 let (head, body) = head_and_body(&bytes);
                 let head = String::from_utf8_lossy(head);
                 let mut lines = head.lines();
@@ -412,6 +428,7 @@ impl Importer<'_> {
                 _ => format!("errors/{status}-{number}.{ending}"),
             };
             match self.files.iter().find(|(known, _)| *known == name) {
+                None if !self.world.may_write(&name, &bytes) => {}
                 None => {
                     self.files.push((name.clone(), bytes));
                     return Ok(name);
@@ -437,3 +454,5 @@ fn head_and_body(bytes: &[u8]) -> (&[u8], &[u8]) {
     }
     (bytes, b"")
 }
+
+const NO_ANSWER: &str = "with an empty file haproxy closes the connection without an answer, and Ballast sends its page for the status; name a file with a page";

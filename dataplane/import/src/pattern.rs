@@ -36,6 +36,11 @@ impl PathPattern {
         }
     }
 
+    /// Whether it is every path.
+    pub(super) fn is_any(&self) -> bool {
+        self.kind == PathKind::Begins && self.text == "/"
+    }
+
     /// Whether every path of `other` is one of this pattern.
     pub(super) fn contains(&self, other: &Self) -> bool {
         if other.ignore_case && !self.ignore_case && has_letters(&self.text) {

@@ -14,16 +14,24 @@ pub(super) struct Group<'p> {
 }
 
 /// The binds of a section by how their connections begin, and by what its rules, and those of the sections that it leads to, ask of
-/// their ports.
+/// their ports; `None`: they are too many.
 pub(super) fn groups<'p>(
     proxy: &'p Proxy,
     led_to: impl Iterator<Item = &'p Proxy>,
-) -> Vec<Group<'p>> {
-    let tests = Tests::of(led_to.chain([proxy]));
+) -> Option<Vec<Group<'p>>> {
+    let sections: Vec<&Proxy> = led_to.chain([proxy]).collect();
+    let words = sections.iter().flat_map(|section| section.conditions());
+    let tests: Vec<_> = words.flat_map(tests).collect();
+    let binds: usize = proxy.binds.iter().map(|line| line.binds.len()).sum();
+    if binds.saturating_mul(tests.len()) > MOST_ANSWERS {
+        return None;
+    }
     let mut groups: Vec<Group<'_>> = Vec::new();
     for line in &proxy.binds {
         for bind in &line.binds {
-            let answers = tests.answers(bind.port());
+            // The rules treat ports alike that have the same answers.
+            let answers = tests.iter().map(|ranges| has(ranges, bind.port()));
+            let answers: Vec<bool> = answers.collect();
             let group = groups
                 .iter_mut()
                 .find(|group| *group.way == line.way && group.answers == answers);
@@ -37,7 +45,7 @@ pub(super) fn groups<'p>(
             }
         }
     }
-    groups
+    (groups.len() <= MOST_GROUPS).then_some(groups)
 }
 
 /// Ranges of ports, of which one must hold: the patterns of `dst_port`. `None`: they are not understood.
@@ -76,37 +84,23 @@ pub(super) fn has(ranges: &[(u16, u16)], port: u16) -> bool {
     ranges.any(|(first, last)| (*first..=*last).contains(&port))
 }
 
-/// What the rules of some sections ask of the port: each item is one `dst_port` with its patterns.
-#[derive(Default)]
-struct Tests(Vec<Vec<(u16, u16)>>);
-
-impl Tests {
-    /// All that the rules of these sections ask.
-    fn of<'p>(sections: impl Iterator<Item = &'p Proxy>) -> Self {
-        let mut tests = Self::default();
-        for proxy in sections {
-            proxy.conditions().for_each(|words| tests.add(words));
-        }
-        tests
-    }
-
-    fn add(&mut self, words: &[String]) {
-        let mut rest = words;
-        while let Some(at) = rest.iter().position(|word| is_criterion(word)) {
-            rest = rest.get(at + 1..).unwrap_or_default();
-            let end = rest.iter().position(|word| word == "}");
-            let patterns = rest.get(..end.unwrap_or(rest.len()));
-            self.0.extend(patterns.and_then(ports));
-        }
-    }
-
-    /// What each test says of a port: the rules treat ports alike that have the same answers.
-    fn answers(&self, port: u16) -> Vec<bool> {
-        self.0.iter().map(|ranges| has(ranges, port)).collect()
-    }
+/// What a condition asks of the port: each item is one `dst_port` with its patterns.
+fn tests(words: &[String]) -> impl Iterator<Item = Vec<(u16, u16)>> {
+    let behind = |at: usize| words.get(at + 1..).unwrap_or_default();
+    let criteria = words.iter().enumerate();
+    let criteria = criteria.filter(|(_, word)| is_criterion(word));
+    criteria.filter_map(move |(at, _)| {
+        let patterns = behind(at).split(|word| word == "}").next();
+        patterns.and_then(ports)
+    })
 }
 
 /// Whether this asks for the port to which a client connected.
 pub(super) fn is_criterion(word: &str) -> bool {
     word.eq_ignore_ascii_case("dst_port")
 }
+
+/// Frontends of one section.
+const MOST_GROUPS: usize = 256;
+/// Tests of ports of one section, each with each of its binds.
+const MOST_ANSWERS: usize = 10_000_000;

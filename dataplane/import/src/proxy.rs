@@ -1,6 +1,7 @@
 //! What a `defaults`, `frontend`, `listen` or `backend` section says, before it becomes a part of the table.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use ballast_core::table::{Algorithm, Redirect, Reuse, Text};
@@ -27,10 +28,8 @@ pub(super) struct Proxy {
     pub(super) acls: Vec<Line>,
     /// Lines of ACLs that cannot be read.
     pub(super) unread_acls: Vec<Line>,
-    pub(super) connections: Vec<Rule<Access>>,
-    pub(super) requests: Vec<Rule<Does>>,
-    pub(super) redirects: Vec<Rule<Does>>,
-    pub(super) use_backends: Vec<Rule<Does>>,
+    /// In the order in which haproxy asks them, once the section is read.
+    pub(super) rules: Vec<Rule>,
     pub(super) default_backend: Option<(Line, String)>,
     pub(super) max_connections: Option<u32>,
     pub(super) max_rate: Option<u32>,
@@ -65,6 +64,8 @@ pub(super) struct Proxy {
     /// Whether an attempt that is repeated may go to another server.
     pub(super) redispatches: bool,
     pub(super) reuse: Reuse,
+    /// A connection to an endpoint has one request.
+    pub(super) closes: bool,
     pub(super) source: Option<Line>,
     /// The paths of which endpoints do not see the beginning, which is the text of the pattern.
     pub(super) strip: Option<(Line, PathPattern)>,
@@ -75,30 +76,39 @@ pub(super) struct Proxy {
 
     pub(super) stats: Option<Line>,
     pub(super) stats_users: Option<Line>,
+    /// Where the page is.
+    pub(super) stats_uri: Option<String>,
 }
 
 impl Proxy {
     /// Brings the rules into the order in which haproxy asks them.
     pub(super) fn sort_rules(&mut self) {
-        self.connections.sort_by_key(|rule| Stage::of(&rule.line));
-        self.requests
-            .sort_by_key(|rule| rule.line.word(0) != "block");
+        self.rules
+            .sort_by_key(|rule| (rule.stage, rule.line.word(0) != "block"));
+    }
+
+    /// The rules of some stages.
+    pub(super) fn rules_of(&self, stages: RangeInclusive<Stage>) -> impl Iterator<Item = &Rule> {
+        let rules = self.rules.iter();
+        rules.filter(move |rule| stages.contains(&rule.stage))
+    }
+
+    /// About how many lines a section has from it.
+    pub(super) fn weight(&self) -> usize {
+        let acls = self.acls.len() + self.unread_acls.len();
+        1 + self.rules.len() + self.edits.len() + acls
     }
 
     /// The words of all ACLs and conditions.
     pub(super) fn conditions(&self) -> impl Iterator<Item = &[String]> {
         let acls = self.acls.iter().map(|line| line.from(2));
-        let rules = self.connections.iter().map(|rule| &*rule.condition);
-        let requests = self.requests.iter().chain(&self.redirects);
-        let requests = requests.chain(&self.use_backends);
-        let requests = requests.map(|rule| &*rule.condition);
-        acls.chain(rules).chain(requests)
+        acls.chain(self.rules.iter().map(|rule| &*rule.condition))
     }
 
     /// Whether it has no server that is in use.
     pub(super) fn serves_nobody(&self) -> bool {
         let mut servers = self.servers.iter();
-        servers.all(|server| server.settings.is_disabled)
+        servers.all(|server| server.settings.is_disabled || server.settings.weight == Some(0))
     }
 
     /// Whether endpoints get the client's address in `X-Forwarded-For`.
@@ -127,34 +137,34 @@ impl Kind {
     }
 }
 
-/// When a `tcp-request` rule is asked: each stage begins with all whom the one before let through.
+/// When a rule is asked. Each stage of `tcp-request` begins with all whom the one before let through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Stage {
     Connection,
     Session,
     Content,
+    Request,
+    Redirect,
+    Choice,
 }
 
 impl Stage {
-    /// The stage that the second word of the line names.
-    pub(super) fn of(line: &Line) -> Self {
-        match line.word(1) {
-            "connection" => Self::Connection,
-            "session" => Self::Session,
-            _ => Self::Content,
+    /// Those of `tcp-request`.
+    pub(super) const CONNECTIONS: RangeInclusive<Self> = Self::Connection..=Self::Content;
+    /// Those of `http-request` and `redirect`.
+    pub(super) const REQUESTS: RangeInclusive<Self> = Self::Request..=Self::Redirect;
+
+    pub(super) fn of(line: &Line, does: &Does) -> Self {
+        match (line.word(0), line.word(1)) {
+            ("redirect", _) => Self::Redirect,
+            ("use_backend", _) => Self::Choice,
+            ("tcp-request", _) if matches!(does, Does::Changes(_)) => Self::Request,
+            ("tcp-request", "connection") => Self::Connection,
+            ("tcp-request", "session") => Self::Session,
+            ("tcp-request", _) => Self::Content,
+            _ => Self::Request,
         }
     }
-}
-
-/// What a `tcp-request` rule does with a connection.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Access {
-    Accept,
-    Reject,
-    /// The client must begin with a PROXY header.
-    ExpectProxy,
-    /// The client is counted from here on.
-    Track(Track),
 }
 
 /// How a `tcp-request … track-sc…` rule counts clients.
@@ -168,14 +178,20 @@ pub(super) struct Track {
     pub(super) table: Option<String>,
 }
 
-/// What an `http-request`, `redirect` or `use_backend` rule does with a request.
+/// What a rule does with a connection or a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Does {
+    /// The client must begin with a PROXY header.
+    ExpectProxy,
+    /// The client is counted from here on.
+    Track(Track),
     Allow,
     Deny(Answer),
     /// An answer that is no denial.
     Answer(Answer),
     Redirect(Redirect),
+    /// An answer or a redirect that a table cannot have.
+    Lost,
     Backend(String),
     /// The rules behind it are asked about all whom the ones before it let through.
     NextStage,
@@ -217,14 +233,15 @@ impl Does {
         matches!(self, Self::Deny(_))
     }
 
-    /// Whether it answers by itself, and leads nowhere.
-    pub(super) fn answers(&self) -> bool {
-        self.denies() || matches!(self, Self::Answer(_))
-    }
-
     /// Whether it denies, or answers as a denial does.
     pub(super) fn refuses(&self) -> bool {
         self.denies() || matches!(self, Self::Answer(answer) if answer.status >= 400)
+    }
+
+    /// Whether it keeps requests from the backend.
+    pub(super) fn turns_away(&self) -> bool {
+        let answers = matches!(self, Self::Answer(_) | Self::Redirect(_) | Self::Lost);
+        answers || self.denies()
     }
 
     /// Whether it chooses a backend.
@@ -240,6 +257,15 @@ pub(super) struct Edit {
     pub(super) of: Of,
     pub(super) name: String,
     pub(super) change: Change,
+}
+
+impl Edit {
+    /// Whether it takes `X-Forwarded-For` out of requests.
+    pub(super) fn drops_forwarded_for(&self) -> bool {
+        self.of == Of::Requests
+            && matches!(self.change, Change::Remove)
+            && self.name.eq_ignore_ascii_case("X-Forwarded-For")
+    }
 }
 
 /// The heads in which a field is edited.

@@ -9,9 +9,9 @@ use super::Source;
 use super::condition::Rule;
 use super::conditional::Blocks;
 use super::importer::Importer;
-use super::keywords::{Becomes, Place, is_known, meant, row};
+use super::keywords::{Becomes, Place, did_you_mean, is_known, meant, row};
 use super::pages::HttpErrors;
-use super::proxy::{Access, Does, Kind, Proxy, What};
+use super::proxy::{Does, Kind, Proxy, What};
 use super::report;
 use super::rules::unread_track;
 use super::words::{Line, cut};
@@ -46,6 +46,7 @@ impl Importer<'_> {
             named: BTreeMap::new(),
             sections: Sections::default(),
             blocks: Blocks::default(),
+            inherited: 0,
             has_left: false,
         };
         // What `setenv` says goes before the environment.
@@ -130,10 +131,7 @@ impl Importer<'_> {
         let result = match &mut reader.at {
             At::Nowhere => {
                 let near = meant(Place::Section, first);
-                let remedy = near.map_or_else(
-                    || "begin with one, such as frontend NAME".into(),
-                    |near| format!("did you mean {near}?"),
-                );
+                let remedy = did_you_mean(near, "begin with one, such as frontend NAME");
                 Err(format!("stands in no section; {remedy}"))
             }
             At::Global => self.global(&line),
@@ -176,6 +174,8 @@ struct Reader {
     named: BTreeMap<String, Proxy>,
     sections: Sections,
     blocks: Blocks,
+    /// How many lines all sections have from defaults.
+    inherited: usize,
     /// Whether another section began among the lines that were passed over.
     has_left: bool,
 }
@@ -203,8 +203,7 @@ impl Reader {
                     proxy.unread = Some(line.number);
                 }
                 if let Some(track) = unread_track(line) {
-                    let rule = Rule::new(line, Access::Track(track), &[]);
-                    proxy.connections.push(rule);
+                    proxy.rules.push(Rule::new(line, Does::Track(track), &[]));
                 }
                 proxy.sets_src |= has(&["set-src"]);
                 proxy.sets_port |= has(&["set-dst-port"]);
@@ -216,7 +215,7 @@ impl Reader {
                         .any(|word| word.eq_ignore_ascii_case("host"))
                 {
                     let changes = Does::Changes(What::Address);
-                    proxy.requests.push(Rule::new(line, changes, &[]));
+                    proxy.rules.push(Rule::new(line, changes, &[]));
                 }
             }
             _ => {}
@@ -278,10 +277,7 @@ impl Reader {
                 Some(base) => base.clone(),
                 None => {
                     let near = nearest(name, self.named.keys().map(String::as_str));
-                    let remedy = near.map_or_else(
-                        || "the ones before are taken".into(),
-                        |near| format!("did you mean {near}?"),
-                    );
+                    let remedy = did_you_mean(near, "the ones before are taken");
                     importer
                         .report
                         .left_out(&line, format!("there are no defaults {name:?}; {remedy}"));
@@ -292,6 +288,15 @@ impl Reader {
             None if kind == Kind::Defaults => Proxy::default(),
             None => self.defaults.clone(),
         };
+        self.inherited += base.weight();
+        if self.inherited > MOST_INHERITED {
+            let why = format!(
+                "the sections up to it have more than {MOST_INHERITED} lines from defaults, so that it is left out with its lines; write fewer rules into defaults"
+            );
+            importer.report.left_out(&line, why);
+            self.at = At::Misspelt;
+            return;
+        }
         let mut proxy = Proxy {
             kind,
             name: match line.word(1) {
@@ -323,3 +328,6 @@ impl Reader {
         self.at = At::Proxy(Box::new(proxy));
     }
 }
+
+/// Lines of rules that sections have from their defaults, all together.
+const MOST_INHERITED: usize = 500_000;

@@ -39,6 +39,8 @@ pub struct Remark {
 pub enum Kind {
     /// The table does not say what the line said, or a part of it.
     LeftOut,
+    /// The table says the line, and what comes of it is not the same for all that it is about.
+    Differs,
     /// Nothing is lost, but something is to be known.
     Note,
 }
@@ -47,6 +49,7 @@ impl fmt::Display for Remark {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = match self.kind {
             Kind::LeftOut => "left out",
+            Kind::Differs => "differs",
             Kind::Note => "note",
         };
         match self.text.is_empty() {
@@ -68,8 +71,18 @@ impl Report {
         self.remarks.iter().filter(of_kind).count()
     }
 
+    /// How many remarks say that the table is not what the configuration is.
+    #[must_use]
+    pub fn unlike(&self) -> usize {
+        self.remarks.len() - self.count(Kind::Note)
+    }
+
     pub(super) fn left_out(&mut self, line: &Line, why: impl Into<String>) {
         self.lines(Kind::LeftOut, line, line.number, why);
+    }
+
+    pub(super) fn differs(&mut self, line: &Line, why: impl Into<String>) {
+        self.lines(Kind::Differs, line, line.number, why);
     }
 
     pub(super) fn note(&mut self, line: &Line, why: impl Into<String>) {
@@ -87,6 +100,14 @@ impl Report {
             why: one_line(&why.into()),
         };
         self.remarks.push(remark);
+    }
+
+    /// Takes back the notes behind the first remarks: what they are about is not in the table.
+    pub(super) fn forget_notes(&mut self, first: usize) {
+        let behind = self.remarks.split_off(first.min(self.remarks.len()));
+        let others = behind.into_iter();
+        self.remarks
+            .extend(others.filter(|remark| remark.kind != Kind::Note));
     }
 
     pub(super) fn flag(&mut self, flag: impl Into<String>) {
@@ -143,6 +164,15 @@ impl Places {
             Some((name, _)) if self.files.len() > 1 => format!("line {line} of {name}"),
             _ => format!("line {line}"),
         }
+    }
+}
+
+/// What a remark about one line says of others that it is about, too.
+pub(super) fn and_so_for(more: usize) -> String {
+    match more {
+        0 => String::new(),
+        1 => ", and so for 1 more line".into(),
+        more => format!(", and so for {more} more lines"),
     }
 }
 

@@ -7,9 +7,11 @@
 //! needs no route.
 
 use std::collections::{BTreeSet, HashMap};
+use std::rc::Rc;
 
 use ballast_core::table::HostPattern;
 
+use super::condition::Alternative;
 use super::pattern::{ByPath, PathKind, PathPattern};
 use super::ranges::Ranges;
 
@@ -35,15 +37,58 @@ pub(super) struct Region<A> {
 #[derive(Debug, Default)]
 pub(super) struct Named {
     pub(super) hosts: BTreeSet<HostPattern>,
+    /// All paths.
     pub(super) paths: BTreeSet<PathPattern>,
+    /// Those that a rule looks for whatever the host is.
+    pub(super) of_any: BTreeSet<PathPattern>,
+    /// Those that rules look for beside a host.
+    beside: HashMap<HostPattern, Vec<Rc<Vec<PathPattern>>>>,
 }
 
 impl Named {
+    pub(super) fn add(&mut self, one: &Alternative) {
+        self.add_hosts(one);
+        let paths = one.all_paths().cloned();
+        match one.hosts.iter().min_by_key(|list| list.len()) {
+            None => self.add_paths(paths),
+            Some(hosts) => {
+                self.paths.extend(paths);
+                for host in hosts.iter().filter(|_| one.all_paths().next().is_some()) {
+                    let beside = self.beside.entry(host.clone()).or_default();
+                    beside.extend(one.paths.iter().chain(&one.no_paths).cloned());
+                }
+            }
+        }
+    }
+
+    pub(super) fn add_hosts(&mut self, one: &Alternative) {
+        let hosts = one.hosts.iter().chain(&one.no_hosts);
+        self.hosts
+            .extend(hosts.flat_map(|list| list.iter().cloned()));
+    }
+
+    pub(super) fn add_paths(&mut self, paths: impl Iterator<Item = PathPattern>) {
+        for path in paths {
+            self.paths.insert(path.clone());
+            self.of_any.insert(path);
+        }
+    }
+
+    /// The lists of paths beside a host, or beside one that contains it.
+    fn beside(&self, host: &HostPattern) -> impl Iterator<Item = &Rc<Vec<PathPattern>>> {
+        around(host).flat_map(|host| self.beside.get(&host).into_iter().flatten())
+    }
+
     /// Whether a table can have a region for each of its hosts with each of its paths and `more` paths.
     pub(super) fn fits(&self, more: usize) -> bool {
-        let paths = self.paths.len() + more + 1;
-        let most = if paths <= FEW { MOST_HOSTS } else { MOST };
-        (self.hosts.len() + 1).saturating_mul(paths) <= most
+        let of_any = self.of_any.len() + more + 1;
+        let hosts = self.hosts.iter();
+        let count = hosts.fold(of_any, |count, host| {
+            let beside: usize = self.beside(host).map(|list| list.len()).sum();
+            count.saturating_add(of_any).saturating_add(beside)
+        });
+        let are_few = count <= (self.hosts.len() + 1).saturating_mul(FEW);
+        count <= if are_few { MOST_HOSTS } else { MOST }
     }
 }
 
@@ -51,7 +96,7 @@ pub(super) fn any_path() -> PathPattern {
     PathPattern::new(PathKind::Begins, "/", false)
 }
 
-/// The routes that are needed, the one for all requests first.
+/// The routes that are needed, the one for all requests first. Of a host those paths make regions that some rule looks for there.
 pub(super) fn regions<A: Clone + PartialEq>(
     named: &Named,
     decide: &mut dyn FnMut(Option<&HostPattern>, &PathPattern) -> Verdict<A>,
@@ -63,14 +108,32 @@ pub(super) fn regions<A: Clone + PartialEq>(
     paths.extend(named.paths.iter().filter(|path| **path != any));
     let wider_hosts = host_chains(&hosts);
     let wider_paths = path_chains(&paths);
+    // The paths, the widest first.
+    let paths_in_order = in_order(&wider_paths);
+    let placed = paths_in_order.iter().enumerate();
+    let places: HashMap<&PathPattern, usize> = placed
+        .filter_map(|(place, (index, _))| Some((*paths.get(*index)?, place)))
+        .collect();
+    let place = |path: &PathPattern| places.get(path).copied();
+    let of_any: BTreeSet<usize> = named
+        .of_any
+        .iter()
+        .chain([&any])
+        .filter_map(place)
+        .collect();
 
     let mut kept: HashMap<(usize, usize), usize> = HashMap::new();
     let mut regions: Vec<Region<A>> = Vec::new();
-    let paths_in_order = in_order(&wider_paths);
     for (host_index, host_chain) in in_order(&wider_hosts) {
-        for (path_index, path_chain) in &paths_in_order {
-            let path_index = *path_index;
-            let (Some(host), Some(path)) = (hosts.get(host_index), paths.get(path_index)) else {
+        let Some(host) = hosts.get(host_index) else {
+            continue;
+        };
+        let beside = host.iter().flat_map(|host| named.beside(host));
+        let beside = beside.flat_map(|list| list.iter().filter_map(place));
+        let mut here = of_any.clone();
+        here.extend(beside);
+        for (path_index, path_chain) in here.iter().filter_map(|at| paths_in_order.get(*at)) {
+            let Some(path) = paths.get(*path_index) else {
                 continue;
             };
             let verdict = decide(*host, path);
@@ -83,7 +146,7 @@ pub(super) fn regions<A: Clone + PartialEq>(
                 .and_then(|index| regions.get(*index))
                 .is_some_and(|region| region.verdict == verdict);
             if !same {
-                kept.insert((host_index, path_index), regions.len());
+                kept.insert((host_index, *path_index), regions.len());
                 regions.push(Region {
                     host: host.cloned(),
                     path: (*path).clone(),
@@ -147,5 +210,5 @@ pub(super) const MOST: usize = 20_000;
 /// Regions of one frontend where paths are few.
 const MOST_HOSTS: usize = 200_000;
 
-/// Paths that are few.
+/// Paths of a host that are few.
 const FEW: usize = 4;

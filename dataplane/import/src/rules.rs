@@ -6,14 +6,15 @@ use std::str::FromStr;
 use ballast_core::table::Redirect;
 
 use super::condition::{Rule, split};
+use super::decide::SERVED;
 use super::headers::change;
 use super::importer::Importer;
 use super::pages::{Answer, Said, said};
 use super::pattern::{PathKind, PathPattern};
-use super::proxy::{Access, Does, Of, Proxy, Track, What};
+use super::proxy::{Does, Of, Proxy, Track, What};
 use super::report::Report;
 use super::section::COUNTS;
-use super::units::{fitting, time};
+use super::units::{fitting, port, time};
 use super::words::Line;
 
 impl Importer<'_> {
@@ -33,11 +34,17 @@ impl Importer<'_> {
                 rest @ ..,
             ] => self.denies(line, action, rest),
             ["auth", ..] => {
-                self.report.left_out(line, "Ballast asks for no password: who must give one is denied; let the endpoint ask");
+                self.report.differs(line, "Ballast asks for no password: who must give one is denied; let the endpoint ask");
                 Does::Deny(Answer::plain(403))
             }
-            ["redirect", rest @ ..] => Does::Redirect(self.target(line, rest)?),
-            ["return", rest @ ..] => self.answer(line, rest)?,
+            ["use-service", ..] => {
+                self.or_lost(line, Err("`use-service` has no counterpart".into()))
+            }
+            ["redirect", rest @ ..] => self.or_lost(line, target(rest).map(Does::Redirect)),
+            ["return", rest @ ..] => {
+                let answer = self.answer(line, rest);
+                self.or_lost(line, answer)
+            }
             [
                 action @ ("set-header" | "add-header" | "del-header"),
                 name,
@@ -62,15 +69,26 @@ impl Importer<'_> {
                 changes(line, what, proxy);
                 return Err(format!("`{action}` has no counterpart; {REWRITE}"));
             }
-            [action @ ("replace-header" | "replace-value"), name, ..]
-                if name.eq_ignore_ascii_case("Host") =>
-            {
-                changes(line, What::Host, proxy);
-                return Err(format!("`{action}` has no counterpart; remove it"));
+            [
+                action @ ("replace-header" | "replace-value"),
+                name,
+                from,
+                ..,
+            ] => {
+                return Err(Self::replaced(line, action, (name, from), proxy));
             }
+            others => return self.no_rule(line, others, proxy),
+        };
+        proxy.rules.push(Rule::new(line, action, condition));
+        Ok(())
+    }
+
+    /// An action of `http-request` that changes or counts something, and has no place among the rules.
+    fn no_rule(&mut self, line: &Line, words: &[&str], proxy: &mut Proxy) -> Result<(), String> {
+        match words {
             [track, ..] if track.starts_with("track-sc") => {
                 self.report.note(line, COUNTS);
-                return Ok(());
+                Ok(())
             }
             [
                 name @ ("set-log-level" | "set-nice" | "capture" | "set-var(txn.path)"
@@ -79,35 +97,49 @@ impl Importer<'_> {
             ] => {
                 let why = format!("`{name}` changes nothing that a client sees");
                 self.report.note(line, why);
-                return Ok(());
+                Ok(())
             }
             ["set-src", ..] => {
                 proxy.sets_src = true;
-                return Err(SET_SRC.into());
+                Err(SET_SRC.into())
             }
             ["set-dst-port", ..] => {
                 proxy.sets_port = true;
-                return Err(SET_PORT.into());
+                Err(SET_PORT.into())
             }
-            [action, ..] => return Err(format!("`{action}` has no counterpart; remove it")),
-            [] => return Err(NOTHING.into()),
-        };
-        proxy.requests.push(Rule::new(line, action, condition));
-        Ok(())
+            [action, ..] if action.starts_with("lua.") => Err(format!(
+                "`{action}` has no counterpart, and requests that it turns away go on to the backend; let the endpoint ask, or deny them by host, path or address"
+            )),
+            [action, ..] => Err(format!("`{action}` has no counterpart; remove it")),
+            [] => Err(NOTHING.into()),
+        }
+    }
+
+    /// What becomes of a field that a rule replaces, where it fits an expression.
+    fn replaced(
+        line: &Line,
+        action: &str,
+        (name, from): (&str, &str),
+        proxy: &mut Proxy,
+    ) -> String {
+        let mut lost = "";
+        if name.eq_ignore_ascii_case("Host") {
+            changes(line, What::Host, proxy);
+        } else if [".*", "^.*", "^.*$", "(.*)", "^(.*)$"].contains(&from) {
+            lost = Self::withheld(line, name, proxy);
+        }
+        let and = if lost.is_empty() { "" } else { ", " };
+        format!("`{action}` has no counterpart{and}{lost}; remove it")
     }
 
     /// A rule that turns requests away.
     fn denies(&mut self, line: &Line, action: &str, words: &[&str]) -> Does {
         match action {
             "reject" | "silent-drop" => {
-                self.report.left_out(line, NO_ANSWER);
+                self.report.differs(line, NO_ANSWER);
                 Does::Deny(Answer::plain(403))
             }
-            "tarpit" => {
-                let why = "these clients are answered at once, and not left waiting";
-                self.report.note(line, why);
-                self.denial(line, words, 500)
-            }
+            "tarpit" => self.denial(line, words, 500),
             _ => self.denial(line, words, 403),
         }
     }
@@ -155,22 +187,20 @@ impl Importer<'_> {
     pub(super) fn redirect(&mut self, line: &Line, proxy: &mut Proxy) -> Result<(), String> {
         let (words, condition) = split(line.from(1));
         let plain: Vec<&str> = words.iter().map(String::as_str).collect();
-        proxy.redirects.push(Rule::new(
-            line,
-            Does::Redirect(self.target(line, &plain)?),
-            condition,
-        ));
+        let does = self.or_lost(line, target(&plain).map(Does::Redirect));
+        proxy.rules.push(Rule::new(line, does, condition));
         Ok(())
     }
 
-    /// Where a redirect leads. An error means that a table cannot have it.
-    fn target(&mut self, line: &Line, words: &[&str]) -> Result<Redirect, String> {
-        let target = target(words)?;
-        if words.contains(&"append-slash") {
-            self.report
-                .left_out(line, "a redirect of Ballast adds no slash to a path; write it without append-slash, or let the endpoint redirect");
-        }
-        Ok(target)
+    /// What a line answers. Where a table cannot have it, the clients whom it keeps out are kept out all the same.
+    fn or_lost(&mut self, line: &Line, does: Result<Does, String>) -> Does {
+        does.unwrap_or_else(|why| {
+            let why = format!(
+                "{why}; {SERVED}, and clients whom it keeps out by their addresses are denied"
+            );
+            self.report.left_out(line, why);
+            Does::Lost
+        })
     }
 }
 
@@ -188,18 +218,18 @@ pub(super) fn tcp_request(
     let (words, condition) = split(line.from(2));
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let action = match (line.word(1), words.as_slice()) {
-        ("connection" | "session" | "content", ["accept"]) => Access::Accept,
-        ("connection" | "session" | "content", ["reject", ..]) => Access::Reject,
+        ("connection" | "session" | "content", ["accept"]) => Does::Allow,
+        ("connection" | "session" | "content", ["reject", ..]) => Does::Deny(Answer::plain(403)),
         ("connection" | "session" | "content", ["silent-drop", ..]) => {
             let why = "these clients are closed at once, and not left waiting";
-            report.left_out(line, why);
-            Access::Reject
+            report.differs(line, why);
+            Does::Deny(Answer::plain(403))
         }
-        ("connection", ["expect-proxy", "layer4"]) => Access::ExpectProxy,
+        ("connection", ["expect-proxy", "layer4"]) => Does::ExpectProxy,
         ("connection" | "session" | "content", [track, key, table @ ..])
             if track.starts_with("track-sc") =>
         {
-            Access::Track(tracked(line, track, key, table, report)?)
+            Does::Track(tracked(line, track, key, table, report)?)
         }
         (_, ["set-src", ..]) => {
             proxy.sets_src = true;
@@ -213,6 +243,13 @@ pub(super) fn tcp_request(
             proxy.switches_mode = true;
             return Err("`switch-mode` has no counterpart: Ballast reads requests in mode http alone; write mode http in this section".into());
         }
+        (place, [action, ..])
+            if matches!(*action, "use-service" | "set-dst") || action.starts_with("lua.") =>
+        {
+            return Err(format!(
+                "`{place} {action}` has no counterpart, and these connections go on to the backend; reject them if they must not"
+            ));
+        }
         (place, [action, ..]) => {
             return Err(format!("`{place} {action}` has no counterpart; remove it"));
         }
@@ -222,7 +259,7 @@ pub(super) fn tcp_request(
             ));
         }
     };
-    proxy.connections.push(Rule::new(line, action, condition));
+    proxy.rules.push(Rule::new(line, action, condition));
     Ok(())
 }
 
@@ -300,7 +337,8 @@ fn target(words: &[&str]) -> Result<Redirect, String> {
                 target.status.ok_or(why)?;
             }
             "drop-query" => target.drop_query = true,
-            "append-slash" | "ignore-empty" => {}
+            "append-slash" => return Err("a redirect of Ballast adds no slash to a path; write it without append-slash, or let the endpoint redirect".into()),
+            "ignore-empty" => {}
             other => {
                 return Err(format!(
                     "`{other}` has no counterpart at a redirect; remove it"
@@ -380,13 +418,7 @@ fn address<'t>(text: &'t str, target: &mut Redirect) -> Result<&'t str, String> 
     let end = rest.find('/').unwrap_or(rest.len());
     let (host, path) = rest.split_at_checked(end).unwrap_or((rest, ""));
     let (host, port) = match host.rsplit_once(':') {
-        Some((host, port)) => (
-            host,
-            Some(
-                port.parse()
-                    .map_err(|_| format!("{port:?} is no port; expected 1 to 65535"))?,
-            ),
-        ),
+        Some((host, text)) => (host, Some(port(text)?)),
         None => (host, None),
     };
     target.scheme = Some(parsed(scheme)?);
@@ -398,7 +430,7 @@ fn address<'t>(text: &'t str, target: &mut Redirect) -> Result<&'t str, String> 
 /// Remembers that rules behind this line look at something else than what the client sent.
 fn changes(line: &Line, what: What, proxy: &mut Proxy) {
     let rule = Rule::new(line, Does::Changes(what), &[]);
-    proxy.requests.push(rule);
+    proxy.rules.push(rule);
 }
 
 /// Remembers a prefix of the path that endpoints do not see.

@@ -9,7 +9,7 @@ use super::pages::{errorfile, http_error};
 use super::proxy::{Does, Of, Proxy, Stick};
 use super::rules::{replace_request, tcp_request};
 use super::server::Settings;
-use super::units::{fitting, time};
+use super::units::{fitting, some_time, time};
 use super::words::Line;
 
 impl Importer<'_> {
@@ -96,7 +96,7 @@ impl Importer<'_> {
             }
             "errorfiles" => proxy.errorfiles.push(line.clone()),
             "monitor-uri" => proxy.monitor = Some(line.clone()),
-            "http-check" => self.http_check(line, &mut proxy.check)?,
+            "http-check" => self.http_check(line, proxy)?,
             "tcp-check" => self.tcp_check(line, &mut proxy.check)?,
             "tcp-request" => tcp_request(line, proxy, &mut self.report)?,
             "http-request" => self.http_request(line, line.from(1), proxy)?,
@@ -126,12 +126,11 @@ impl Importer<'_> {
         };
         if name.contains('%') {
             let rules = self.mapped(line, name, condition)?;
-            proxy.use_backends.extend(rules);
+            proxy.rules.extend(rules);
             return Ok(());
         }
-        proxy
-            .use_backends
-            .push(Rule::new(line, Does::Backend(name.clone()), condition));
+        let does = Does::Backend(name.clone());
+        proxy.rules.push(Rule::new(line, does, condition));
         Ok(())
     }
 
@@ -185,8 +184,8 @@ impl Importer<'_> {
             return Err("without `insert` the application sets the cookie, which Ballast does not read; write `cookie NAME insert`".into());
         }
         if !indirect {
-            self.report
-                .left_out(line, "endpoints do not see the cookie, as with `indirect`");
+            let why = "endpoints do not see the cookie, as with `indirect`";
+            self.report.differs(line, why);
         }
         proxy.cookie = Some((line.clone(), line.word(1).into()));
         self.report.note(line, "the values of Ballast's cookie are its own, the same on all nodes: clients get a new one once, with the move");
@@ -212,10 +211,7 @@ impl Importer<'_> {
                 }
                 "size" => drop(value()),
                 "expire" => {
-                    let text = value();
-                    let expire = time(text)
-                        .ok_or_else(|| format!("{text:?} is no time; expected one such as 30m"))?;
-                    stick.expire = Some(fitting(expire));
+                    stick.expire = Some(fitting(some_time(value(), "30m")?));
                 }
                 "nopurge" => {}
                 "peers" => {
@@ -248,8 +244,7 @@ impl Importer<'_> {
         text: &str,
         proxy: &mut Proxy,
     ) -> Result<(), String> {
-        let time = time(text)
-            .ok_or_else(|| format!("{text:?} is no time; expected one such as 5s or 500ms"))?;
+        let time = some_time(text, "5s or 500ms")?;
         let fits = fitting(time);
         if fits.as_micros() != time.as_micros() && !time.is_zero() {
             let why =

@@ -4,6 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use super::importer::Importer;
+use super::units;
 use super::words::Line;
 
 /// A `server` line.
@@ -34,6 +35,8 @@ pub(super) struct Settings {
     pub(super) is_backup: bool,
     pub(super) is_disabled: bool,
     pub(super) is_checked: bool,
+    /// It is up as the checks of another server say.
+    pub(super) tracks: bool,
     pub(super) checks: ServerCheck,
     pub(super) link: Link,
     pub(super) cookie: bool,
@@ -51,6 +54,8 @@ pub(super) struct ServerCheck {
     pub(super) port: Option<u16>,
     pub(super) tls: bool,
     pub(super) sni: Option<String>,
+    /// Whether they begin with a PROXY header, whatever the traffic does.
+    pub(super) sends_proxy: bool,
 }
 
 /// What connections to a server begin with. All endpoints of a service of Ballast have the same.
@@ -173,11 +178,7 @@ fn place(text: &str) -> Result<Place<'_>, String> {
                 "port {port} depends on the client's; write one server for each port"
             ));
         }
-        Some(port) => match port.parse::<u16>() {
-            Ok(0) => None,
-            Ok(port) => Some(port),
-            Err(_) => return Err(format!("{port:?} is no port; expected 1 to 65535")),
-        },
+        Some(text) => Some(units::port(text)?).filter(|port| *port > 0),
     };
     let host = host
         .strip_prefix('[')

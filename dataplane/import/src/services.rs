@@ -1,14 +1,14 @@
 //! From a `backend` or `listen` section to a service of the table.
 
-use std::collections::HashSet;
-use std::net::IpAddr;
+use std::collections::{HashMap, HashSet};
+use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU32;
 use std::time::Duration;
 
 use ballast_core::table::{
     Affinity, Algorithm, AllDown, Ejection, Endpoint, EndpointTls, Entries, File, HeaderEdits,
-    HttpVersion, List, Name, OnGone, OrOff, SendProxy, Service, ServiceHttp, ServiceTimeouts,
-    State, Tlv, Token, Value,
+    HttpVersion, List, Name, OnGone, OrOff, Reuse, SendProxy, Service, ServiceHttp,
+    ServiceTimeouts, State, Tlv, Token, Value,
 };
 
 use super::frontends::{Made, NO_NAME};
@@ -70,8 +70,11 @@ impl Importer<'_> {
                 .proxy_ssl
                 .then(|| List::new(vec![Tlv::Authority, Tlv::Ssl])),
             send_proxy_udp: Default::default(),
-            retries: proxy.retries.as_ref().map_or(3, |(_, retries)| *retries),
-            max_queue: OrOff::On(MAX_QUEUE),
+            retries: proxy
+                .retries
+                .as_ref()
+                .map_or(Service::RETRIES, |(_, retries)| *retries),
+            max_queue: Service::MAX_QUEUE,
             source: source.into_iter().collect(),
             timeouts: timeouts(proxy),
             all_down: match health {
@@ -100,11 +103,13 @@ impl Importer<'_> {
 
     /// Tells of attempts that go to another endpoint, where haproxy repeats them at the same one.
     fn other_endpoints(&mut self, proxy: &Proxy, count: usize) {
-        if let Some((line, 1..)) = &proxy.retries
-            && !proxy.redispatches
-            && count > 1
-        {
-            self.report.note(line, "an attempt is repeated at another endpoint, as with option redispatch; without it haproxy repeats it at the same one");
+        // Without a line all services are told at once.
+        let (line, retries) = proxy
+            .retries
+            .clone()
+            .unwrap_or_else(|| (Line::default(), 3));
+        if retries > 0 && !proxy.redispatches && count > 1 {
+            self.report.note(&line, "an attempt is repeated at another endpoint, as with option redispatch; without it haproxy repeats it at the same one");
         }
     }
 
@@ -119,6 +124,7 @@ impl Importer<'_> {
         let mut endpoints = Vec::new();
         let mut used: Vec<&'p Server> = Vec::new();
         let mut names = HashSet::new();
+        let kept = kept(proxy, link, port_of_bind);
         for server in &proxy.servers {
             if server.settings.link != *link {
                 self.report.left_out(&server.line, "all endpoints of a service are spoken to alike (PROXY header, TLS, HTTP/2), and this one is not as the first; give it a backend of its own");
@@ -136,9 +142,12 @@ impl Importer<'_> {
                 self.report.left_out(&server.line, why);
                 continue;
             }
-            let is_there = |known: &&Server| known.address(port_of_bind) == Some(address);
-            if used.iter().any(is_there) {
-                self.report.left_out(&server.line, format!("{address} is an endpoint of this service already; weight gives one more clients"));
+            if let Some(other) = kept
+                .get(&address)
+                .filter(|kept| !std::ptr::eq(**kept, server))
+            {
+                let other = self.places.shown(other.line.number);
+                self.report.left_out(&server.line, format!("{address} is an endpoint of this service by {other} already, and serves as that line alone says: where it is disabled there, or its check fails, nobody gets to it; weight gives one more clients"));
                 continue;
             }
             if let Some(name) = &server.resolved {
@@ -232,20 +241,23 @@ impl Importer<'_> {
             Ok(_) => None,
             Err(_) if matches!(host, "" | "*") => None,
             Err(_) => {
-                self.report
-                    .left_out(line, format!("source {text:?} is no address; write one"));
+                let why = format!("source {text:?} is no address; write one");
+                self.report.left_out(line, why);
                 None
             }
         }
     }
 
     fn affinity(&mut self, proxy: &Proxy) -> Option<Affinity> {
+        // haproxy makes the values of all servers then.
+        let has_word = |(line, _): &(Line, _)| line.from(2).iter().any(|word| word == "dynamic");
+        let is_dynamic = proxy.cookie.as_ref().is_some_and(has_word);
         if let Some((line, name)) = &proxy.cookie
             && proxy.is_http
-            && proxy.servers.iter().any(|server| server.settings.cookie)
+            && (is_dynamic || proxy.servers.iter().any(|server| server.settings.cookie))
         {
-            if !proxy.servers.iter().all(|server| server.settings.cookie) {
-                self.report.left_out(line, "clients of servers without `cookie` get a cookie, too, and stay with them; give these servers a backend of their own");
+            if !is_dynamic && !proxy.servers.iter().all(|server| server.settings.cookie) {
+                self.report.differs(line, "clients of servers without `cookie` get a cookie, too, and stay with them; give these servers a backend of their own");
             }
             match name.parse() {
                 Ok(name) => return Some(Affinity::Cookie(name)),
@@ -261,8 +273,8 @@ impl Importer<'_> {
             .as_ref()
             .filter(|_| proxy.stick.on_client)?;
         let expire = proxy.stick.expire.unwrap_or_else(|| {
-            self.report
-                .note(table, "without `expire` a client is remembered for 24d");
+            let why = "without `expire` a client is remembered for 24d";
+            self.report.note(table, why);
             super::units::LONGEST
         });
         Some(Affinity::ClientIp(expire))
@@ -293,10 +305,7 @@ impl Importer<'_> {
                 .filter(|edit| edit.of == of)
                 // Where the frontend writes the client's address, it drops what the client sent.
                 .filter(|edit| {
-                    !matches!(edit.change, Change::Remove)
-                        || of == Of::Responses
-                        || !edit.name.eq_ignore_ascii_case("X-Forwarded-For")
-                        || !importer.told_clients.contains(&proxy.name)
+                    !(edit.drops_forwarded_for() && importer.told_clients.contains(&proxy.name))
                 })
                 .collect();
             importer.edits(&edits)
@@ -306,7 +315,10 @@ impl Importer<'_> {
                 true => HttpVersion::H2,
                 false => HttpVersion::H1,
             },
-            reuse: proxy.reuse,
+            reuse: match proxy.closes {
+                true => Reuse::Never,
+                false => proxy.reuse,
+            },
             request_headers: edits(self, Of::Requests),
             response_headers: edits(self, Of::Responses),
         }
@@ -340,15 +352,13 @@ impl Importer<'_> {
                 Change::Add(value) => (&mut add, value),
             };
             let Ok(value) = value.parse::<Value>() else {
-                self.report
-                    .left_out(&edit.line, "the value has line ends; write it in one line");
+                let why = "the value has line ends; write it in one line";
+                self.report.left_out(&edit.line, why);
                 continue;
             };
             if to.iter().any(|(known, _)| *known == name) {
-                self.report.left_out(
-                    &edit.line,
-                    "a table adds one field of a name; a later line adds it",
-                );
+                let why = "a table adds one field of a name; a later line adds it";
+                self.report.left_out(&edit.line, why);
                 continue;
             }
             to.push((name, value));
@@ -374,6 +384,31 @@ fn field_name(name: &str) -> Result<Token, String> {
     }
     name.parse()
         .map_err(|_| format!("{name:?} is no name of a header field; write another"))
+}
+
+/// Of several servers of one address the first one of those that serve most.
+fn kept<'p>(
+    proxy: &'p Proxy,
+    link: &Link,
+    port_of_bind: Option<u16>,
+) -> HashMap<SocketAddr, &'p Server> {
+    let serves = |server: &Server| match state(server) {
+        State::Disabled => 0,
+        _ if server.settings.weight == Some(0) => 1,
+        State::Backup => 2,
+        _ => 3,
+    };
+    let mut kept: HashMap<SocketAddr, &Server> = HashMap::new();
+    let alike = proxy.servers.iter();
+    for server in alike.filter(|server| server.settings.link == *link) {
+        if let Some(address) = server.address(port_of_bind) {
+            let known = kept.entry(address).or_insert(server);
+            if serves(server) > serves(known) {
+                *known = server;
+            }
+        }
+    }
+    kept
 }
 
 fn state(server: &Server) -> State {
@@ -424,8 +459,3 @@ pub(super) fn default_idle(is_http: bool) -> Duration {
 pub(super) fn file(path: &str) -> File {
     File::from(std::path::PathBuf::from(path))
 }
-
-const MAX_QUEUE: NonZeroU32 = match NonZeroU32::new(1024) {
-    Some(clients) => clients,
-    None => NonZeroU32::MIN,
-};

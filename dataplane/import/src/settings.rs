@@ -5,7 +5,8 @@ use std::time::Duration;
 use super::importer::Importer;
 use super::keywords::{Place, row};
 use super::server::{ServerTls, Settings};
-use super::units::{fitting, time};
+use super::units::{fitting, some_time};
+use super::versions::Versions;
 use super::words::Line;
 
 impl Importer<'_> {
@@ -19,6 +20,7 @@ impl Importer<'_> {
         let tls = settings.link.tls.take();
         let mut reader = Reader {
             is_tls: tls.is_some(),
+            versions: Versions::default(),
             tls: tls.unwrap_or_else(|| ServerTls {
                 verified: self.verifies_servers,
                 ..ServerTls::default()
@@ -31,7 +33,7 @@ impl Importer<'_> {
                 Some(row) if row.arguments > 0 => words.next().unwrap_or_default(),
                 _ => "",
             };
-            if reader.flag(word) {
+            if reader.versions.take(word, value) || reader.flag(word) {
                 continue;
             }
             match reader.value(word, value, self) {
@@ -39,6 +41,9 @@ impl Importer<'_> {
                 Err(why) => self.report.left_out(line, why),
                 Ok(false) => self.keyword(line, Place::Server, word, value),
             }
+        }
+        if reader.is_tls {
+            self.unlike(line, reader.versions, Versions::default());
         }
         reader.settings.link.tls = reader.is_tls.then_some(reader.tls);
         reader.settings
@@ -49,6 +54,7 @@ struct Reader {
     settings: Settings,
     tls: ServerTls,
     is_tls: bool,
+    versions: Versions,
 }
 
 impl Reader {
@@ -73,6 +79,8 @@ impl Reader {
             "no-ssl" => self.is_tls = false,
             "check-ssl" => settings.checks.tls = true,
             "no-check-ssl" => settings.checks.tls = false,
+            "check-send-proxy" => settings.checks.sends_proxy = true,
+            "no-check-send-proxy" => settings.checks.sends_proxy = false,
             _ => return false,
         }
         true
@@ -94,6 +102,10 @@ impl Reader {
                 settings.weight = Some(weight.ok_or_else(why)?);
             }
             "maxconn" => settings.max_connections = number(value)?,
+            "track" => {
+                settings.tracks = true;
+                return Err(format!("`track {value}`: in haproxy it is up as that server's checks say, and here as its own, which it has where another server of its service has `check`; write check"));
+            }
             "port" => checks.port = number(value)?,
             "verify" => self.tls.verified = value != "none",
             "ca-file" => {
@@ -103,7 +115,7 @@ impl Reader {
             "crt" => self.tls.cert = Some(importer.below(importer.crt_base.as_deref(), value)),
             "verifyhost" => self.tls.verify_host = Some(value.into()),
             "sni" => {
-                let why = "`sni`: a service of Ballast asks for one name; write sni str(NAME)";
+                let why = "`sni`: a service of Ballast asks for one name, and here for none, and verifies none; write sni str(NAME)";
                 self.tls.sni = Some(fixed(value).ok_or(why)?);
             }
             "check-sni" => checks.sni = Some(value.into()),
@@ -126,8 +138,7 @@ impl Reader {
 }
 
 fn interval(text: &str) -> Result<Option<Duration>, String> {
-    let time = time(text).ok_or_else(|| format!("{text:?} is no time; expected one such as 2s"))?;
-    Ok(Some(fitting(time)))
+    Ok(Some(fitting(some_time(text, "2s")?)))
 }
 
 fn count(text: &str, most: u8, to: &mut Option<u8>) -> Result<(), String> {

@@ -1,19 +1,22 @@
 //! From sections to one table that has no mistake.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use ballast_core::table::{
-    Access, Bind, Comments, Format, Frontend, List, Log, Problem, RoutingTable, Service,
-    ServiceTimeouts, Shown, Stats, parse, yaml,
+    Access, Bind, Comments, Format, Frontend, HeaderEdits, List, Log, Problem, Route, RoutingTable,
+    Service, ServiceTimeouts, Shown, Stats, parse, yaml,
 };
 
+use super::access::let_through;
 use super::acl::Where;
 use super::bind::{BindLine, Way};
-use super::clients::Clients;
+use super::condition::Alternative;
 use super::decide::Closed;
 use super::frontends::{Backends, Made, Taken, default_backend};
 use super::importer::Importer;
-use super::proxy::{Changed, Does, Edit, Kind, Of, Proxy};
+use super::pages::Answer;
+use super::pattern::{PathKind, PathPattern};
+use super::proxy::{Does, Edit, Kind, Of, Proxy, Stage};
 use super::ranges::Ranges;
 use super::read::Sections;
 use super::services::{default_idle, file};
@@ -25,6 +28,27 @@ pub(super) struct Assembled {
     pub(super) comments: Comments,
     /// The lines where the frontends and services begin.
     heads: (Vec<Line>, Vec<Line>),
+}
+
+/// What a mistake of a table takes out.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Part {
+    Service,
+    Frontend,
+}
+
+impl Assembled {
+    /// The part that a mistake is in.
+    fn part(&self, problem: &Problem) -> Option<(Part, usize)> {
+        let (list, rest) = problem.at.split_once('[')?;
+        let index = rest.split(']').next()?.parse::<usize>().ok()?;
+        let (part, length) = match list {
+            "frontends" => (Part::Frontend, self.table.frontends.len()),
+            "services" => (Part::Service, self.table.services.len()),
+            _ => return None,
+        };
+        (index < length).then_some((part, index))
+    }
 }
 
 impl Importer<'_> {
@@ -44,8 +68,11 @@ impl Importer<'_> {
         let mut stats = Stats::default();
         let (pages, served): (Vec<&Proxy>, Vec<&Proxy>) =
             proxies.iter().partition(|proxy| is_page(proxy));
-        for line in served.iter().filter_map(|proxy| proxy.stats.as_ref()) {
-            self.report.left_out(line, "the page has an address of its own: stats.bind of the table, by default 127.0.0.1:1936");
+        for proxy in &served {
+            if let Some(line) = &proxy.stats {
+                let uri = proxy.stats_uri.as_deref().unwrap_or("/haproxy?stats");
+                self.report.left_out(line, format!("the page has an address of its own: stats.bind of the table, by default 127.0.0.1:1936; requests for {uri:?}, which haproxy answers, go on to the backend"));
+            }
         }
         for page in &pages {
             self.page_of_stats(page, &mut stats, &mut taken);
@@ -53,14 +80,12 @@ impl Importer<'_> {
         let mut frontends: Vec<Made<Frontend>> = Vec::new();
         for proxy in served.iter().filter(|proxy| proxy.kind.has_frontend()) {
             if proxy.binds.is_empty() && proxy.kind == Kind::Frontend {
-                self.report.left_out(
-                    &proxy.head,
-                    "no bind of it can be served; add one such as `bind *:80`",
-                );
+                let why = "no bind of it can be served; add one such as `bind *:80`";
+                self.report.left_out(&proxy.head, why);
             }
             frontends.extend(self.frontends(proxy, &backends, &mut taken));
         }
-        let mut services = self.services(&served, &frontends);
+        let mut services = self.services(&served, &mut frontends);
         let of_frontends: HashSet<usize> = frontends.iter().map(|made| made.head.number).collect();
         let of_services: HashSet<usize> = services.iter().map(|made| made.head.number).collect();
         for proxy in &served {
@@ -116,15 +141,23 @@ impl Importer<'_> {
     }
 
     /// The services that clients get to, and those that have servers.
-    fn services(&mut self, served: &[&Proxy], frontends: &[Made<Frontend>]) -> Vec<Made<Service>> {
+    fn services(
+        &mut self,
+        served: &[&Proxy],
+        frontends: &mut [Made<Frontend>],
+    ) -> Vec<Made<Service>> {
         let mut services = Vec::new();
         let all_users = users(served);
-        let used = frontends.iter().flat_map(|made| made.part.services());
-        let used: HashSet<&str> = used.map(|name| &**name).collect();
+        let leading: HashSet<(usize, &str)> = frontends
+            .iter()
+            .flat_map(|Made { part, head, .. }| part.services().map(|name| (head.number, &**name)))
+            .collect();
+        let used: HashSet<&str> = leading.iter().map(|(_, name)| *name).collect();
+        let mut of_routes = EditsOfRoutes::new();
         for proxy in served.iter().filter(|proxy| proxy.kind.has_service()) {
             let users = all_users.get(&*proxy.name).map_or(&[][..], Vec::as_slice);
             let mut proxy = (*proxy).clone();
-            self.edits_of_frontends(&mut proxy, users);
+            self.edits_of_frontends(&mut proxy, users, &leading, &mut of_routes);
             if proxy.is_disabled || proxy.name.is_empty() {
                 continue;
             }
@@ -134,15 +167,22 @@ impl Importer<'_> {
             let port = ports.iter().next().copied().filter(|_| ports.len() == 1);
             let is_used = used.contains(&*proxy.name);
             if proxy.servers.is_empty() && !is_used {
-                if proxy.kind == Kind::Listen && proxy.binds.is_empty() {
-                    self.report.note(
-                        &proxy.head,
-                        "it has no bind and no server, and is not in the table",
-                    );
-                }
+                let why = match (proxy.kind, users.is_empty()) {
+                    (Kind::Listen, _) if proxy.binds.is_empty() => {
+                        "it has no bind and no server, and is not in the table"
+                    }
+                    (Kind::Backend, true) => {
+                        "it has no server, and no frontend leads to it: it is not in the table"
+                    }
+                    _ => continue,
+                };
+                self.report.note(&proxy.head, why);
                 continue;
             }
             services.extend(self.service(&proxy, port));
+        }
+        for made in frontends {
+            edit_in_routes(made, &of_routes);
         }
         services
     }
@@ -189,8 +229,8 @@ impl Importer<'_> {
                 continue;
             }
             if proxy.is_disabled {
-                self.report
-                    .note(&proxy.head, "it is disabled, and not in the table");
+                let why = "it is disabled, and not in the table";
+                self.report.note(&proxy.head, why);
                 self.disabled.insert(proxy.name.clone());
                 continue;
             }
@@ -212,6 +252,10 @@ impl Importer<'_> {
 
     /// A section that shows the page, and nothing else.
     fn page_of_stats(&mut self, proxy: &Proxy, stats: &mut Stats, taken: &mut Taken) {
+        if !proxy.is_http {
+            self.report.left_out(&proxy.head, "in mode tcp haproxy shows no page; write mode http, or take stats.bind of the table, by default 127.0.0.1:1936");
+            return;
+        }
         let mut plain: Vec<(&BindLine, Bind)> = Vec::new();
         for line in &proxy.binds {
             match &line.way {
@@ -222,10 +266,9 @@ impl Importer<'_> {
         }
         let binds = self.free(&plain, "stats", taken);
         if binds.is_empty() {
-            self.report.left_out(
-                &proxy.head,
-                "no bind of it can be served; the page has stats.bind, by default 127.0.0.1:1936",
-            );
+            let why =
+                "no bind of it can be served; the page has stats.bind, by default 127.0.0.1:1936";
+            self.report.left_out(&proxy.head, why);
             return;
         }
         let is_first = stats.bind.is_none();
@@ -233,7 +276,7 @@ impl Importer<'_> {
         let others = of_others.map_or_else(Ranges::all, Ranges::of);
         let clients = self.who_sees(proxy).map(|clients| {
             if !is_first && others != clients {
-                self.report.left_out(&proxy.head, "one list of clients is for all addresses of the page: it has those who may come to each of them");
+                self.report.differs(&proxy.head, "one list of clients is for all addresses of the page: it has those who may come to each of them");
             }
             clients.and(&others)
         });
@@ -255,67 +298,105 @@ impl Importer<'_> {
 
     /// The clients that may see the page: all, but for what rules say; with passwords, which a table does not have, this host.
     fn who_sees(&mut self, proxy: &Proxy) -> Result<Ranges, Closed> {
-        let place = Where {
-            is_http: proxy.is_http,
-            tls: false,
-            port: None,
-            sets_src: proxy.sets_src,
-            sets_port: proxy.sets_port,
-            takes_ipv6: false,
-            has_hello: false,
-            changed: Changed::default(),
-        };
-        let (clients, senders) = self.let_in(proxy, None, place)?;
-        if !senders.is_none() {
+        let place = Where::of(proxy);
+        let let_in = self.let_in(proxy, None, None, place, false)?;
+        if !let_in.senders.is_none() {
             return Err(Closed("the page reads no PROXY header".into()));
         }
-        let mut clients = Clients::of(clients);
+        let uri = proxy.stats_uri.as_deref().unwrap_or("/haproxy");
+        let path = uri.split('?').next().filter(|path| path.starts_with('/'));
+        let page = PathPattern::new(PathKind::Begins, path.unwrap_or("/"), false);
         let monitor = self.monitor(proxy).into_iter();
-        for step in monitor.chain(self.steps(proxy, place)?) {
+        let steps = monitor.chain(self.steps(proxy, place)?).map(|mut step| {
             if !step.does.refuses() && step.answer().is_some() {
                 self.report.left_out(&step.line, "the page answers every path of its address by itself, /healthz and /readyz too; give other answers a frontend of their own");
             }
-            for one in &step.condition.alternatives {
-                let for_some = one.is_about_any_request() || !one.clients.is_all();
-                match step.does {
-                    Does::Allow if one.is_about_any_request() => clients.let_through(&one.clients),
-                    Does::Allow => {}
-                    _ if step.does.refuses() || for_some => clients.refuse(&one.clients, &step),
-                    _ => {}
-                }
+            // Whoever is denied a part of the page sees nothing of it.
+            let allows = step.does == Does::Allow;
+            let denies = step.does.refuses();
+            step.condition.alternatives.retain_mut(|one| {
+                let is_for_any = one.is_about_any_request();
+                let is_denied = (denies || !one.clients.is_all()) && one.may_cover(&page);
+                let is_asked = is_for_any || !allows && is_denied;
+                *one = Alternative::for_clients(std::mem::take(&mut one.clients));
+                is_asked
+            });
+            if !allows {
+                step.does = Does::Deny(Answer::plain(403));
             }
-        }
-        let clients = clients.all();
+            step
+        });
+        let (clients, _) = let_through(steps.collect());
+        let clients = clients.and(&let_in.clients);
         Ok(match proxy.stats_users {
             Some(_) => clients.and(&Ranges::this_host()),
             None => clients,
         })
     }
 
-    /// Header edits of a frontend are those of its service in a table, where the service is no other frontend's.
-    fn edits_of_frontends(&mut self, backend: &mut Proxy, users: &[&Proxy]) {
+    /// What frontends edit in the heads of the requests that a backend gets, and in its answers. Where all of them do the same, the
+    /// service does it. Else the routes of each do, which edit requests before the service does, and answers behind it, as in haproxy.
+    fn edits_of_frontends(
+        &mut self,
+        backend: &mut Proxy,
+        users: &[&Proxy],
+        leading: &HashSet<(usize, &str)>,
+        of_routes: &mut EditsOfRoutes,
+    ) {
         self.edits_of_all_answers_behind(backend, users);
-        for user in users
-            .iter()
-            .filter(|user| user.name != backend.name || user.kind == Kind::Frontend)
-            .filter(|user| user.is_http)
+        let of_http = users.iter().copied().filter(|user| user.is_http);
+        let (mut users, others): (Vec<&Proxy>, Vec<&Proxy>) =
+            of_http.partition(|user| leading.contains(&(user.head.number, &*backend.name)));
+        if users.is_empty() {
+            users = others;
+        }
+        let own = users.iter().map(|user| self.own_edits(user, backend));
+        let mut own: Vec<Vec<Edit>> = own.collect();
+        let made: Vec<Both> = own.iter().map(|edits| self.both(edits)).collect();
+        if made
+            .windows(2)
+            .any(|two| matches!(two, [one, other] if one != other))
         {
-            let known: HashSet<usize> = backend.edits.iter().map(|edit| edit.line.number).collect();
-            let own = user.edits.iter().filter(|edit| edit.of != Of::AllAnswers);
-            if users.len() > 1 {
-                for edit in own {
-                    self.report.left_out(&edit.line, format!("header edits are a service's, and backend {} is used by other frontends too; write it there, or divide the backend", backend.name));
-                }
-                continue;
-            }
-            // Requests pass the frontend first, and answers pass it last. Both may have an edit from the same `defaults`.
-            let own = own.filter(|edit| !known.contains(&edit.line.number));
+            let of_users = users.iter().map(|user| user.head.number).zip(made);
+            of_routes.extend(of_users.map(|(head, edits)| ((head, backend.name.clone()), edits)));
+            return;
+        }
+        // Requests pass the frontend first, and answers pass it last.
+        if let Some(own) = own.pop() {
+            let is_of_answers = |edit: &Edit| edit.of == Of::Responses;
             let (answers, mut edits): (Vec<Edit>, Vec<Edit>) =
-                own.cloned().partition(|edit| edit.of == Of::Responses);
+                own.into_iter().partition(is_of_answers);
             edits.append(&mut backend.edits);
             edits.extend(answers);
             backend.edits = edits;
         }
+    }
+
+    /// What a frontend edits of the requests and answers of a backend, beside what the backend edits.
+    fn own_edits(&self, user: &Proxy, backend: &Proxy) -> Vec<Edit> {
+        // Both may have an edit from the same `defaults`.
+        let known: HashSet<usize> = backend.edits.iter().map(|edit| edit.line.number).collect();
+        // Where the frontend writes the client's address, it drops what the client sent.
+        let is_told = user.tells_clients() || backend.tells_clients();
+        let own = user.edits.iter().filter(|edit| {
+            edit.of != Of::AllAnswers
+                && !known.contains(&edit.line.number)
+                && !(is_told && edit.drops_forwarded_for())
+        });
+        // A service whose endpoints other frontends tell of clients does not take the field out.
+        let is_told_by_others = !is_told && self.told_clients.contains(&backend.name);
+        let theirs = backend.edits.iter();
+        let theirs = theirs.filter(|edit| is_told_by_others && edit.drops_forwarded_for());
+        own.chain(theirs).cloned().collect()
+    }
+
+    /// The edits of requests and those of answers.
+    fn both(&mut self, edits: &[Edit]) -> Both {
+        [Of::Requests, Of::Responses].map(|of| {
+            let edits: Vec<&Edit> = edits.iter().filter(|edit| edit.of == of).collect();
+            let edits = self.edits(&edits);
+            (edits != HeaderEdits::default()).then(|| Box::new(edits))
+        })
     }
 
     /// What a section edits in all answers: a frontend does that, and a service edits those of its endpoints.
@@ -332,7 +413,7 @@ impl Importer<'_> {
             .retain(|edit| edit.of != Of::AllAnswers || !is_done(edit));
         for edit in &mut backend.edits {
             if edit.of == Of::AllAnswers {
-                self.report.left_out(&edit.line, "Ballast's own answers (redirects, denials, errors) go without it; those of endpoints have it. Write it in the frontend to have it in all");
+                self.report.differs(&edit.line, "Ballast's own answers (redirects, denials, errors) go without it; those of endpoints have it. Write it in the frontend to have it in all");
                 edit.of = Of::Responses;
             }
         }
@@ -345,70 +426,95 @@ impl Importer<'_> {
             let Err(problems) = parse(text.as_bytes(), Format::Yaml) else {
                 return assembled;
             };
-            let Some(problem) = problems.first() else {
+            // Of each part the first mistake, from the last part on; those of no part once there are no others.
+            let mut parts: BTreeMap<Option<(Part, usize)>, &Problem> = BTreeMap::new();
+            for problem in problems.iter().rev() {
+                parts.insert(assembled.part(problem), problem);
+            }
+            if parts.is_empty() {
                 return assembled;
-            };
-            self.take_out(&mut assembled, problem);
+            }
+            if parts.len() > 1 {
+                parts.remove(&None);
+            }
+            for (part, problem) in parts.into_iter().rev() {
+                self.take_out(&mut assembled, part, problem);
+            }
         }
     }
 
-    fn take_out(&mut self, assembled: &mut Assembled, problem: &Problem) {
+    fn take_out(
+        &mut self,
+        assembled: &mut Assembled,
+        part: Option<(Part, usize)>,
+        problem: &Problem,
+    ) {
         let why = format!("{}; {}", problem.why, problem.remedy);
         // Of `frontends[0].routes[1]` a reader who has no table understands `routes[1]`.
         let why_of_one = match problem.at.split_once("].") {
             Some((_, field)) => format!("its {field}: {why}"),
             None => why.clone(),
         };
-        let index_of = |list: &str| {
-            let rest = problem.at.strip_prefix(list)?.strip_prefix('[')?;
-            rest.split(']').next()?.parse::<usize>().ok()
-        };
         let Assembled {
             table,
             comments,
             heads,
         } = assembled;
-        let frontend = index_of("frontends").filter(|index| *index < table.frontends.len());
-        let service = index_of("services").filter(|index| *index < table.services.len());
         let has_others = table.stats != Stats::default()
             || table.log != Log::default()
             || table.ticket_keys.is_some();
-        let (head, what) = if let Some(index) = frontend {
+        let mut head = Line::default();
+        let what = if let Some((Part::Frontend, index)) = part {
             comments.frontends.remove(index);
+            head = heads.0.remove(index);
             let name = table.frontends.remove(index).name;
-            (
-                heads.0.remove(index),
-                format!("the frontend {name} is not in the table: {why_of_one}"),
-            )
-        } else if let Some(index) = service {
+            format!("the frontend {name} is not in the table: {why_of_one}")
+        } else if let Some((Part::Service, index)) = part {
             comments.services.remove(index);
+            head = heads.1.remove(index);
             let name = table.services.remove(index).name;
-            (
-                heads.1.remove(index),
-                format!("the service {name} is not in the table: {why_of_one}"),
-            )
+            format!("the service {name} is not in the table: {why_of_one}")
         } else if has_others {
             table.stats = Stats::default();
             table.log = Log::default();
             table.ticket_keys = None;
-            (
-                Line::default(),
-                format!(
-                    "stats and log are not in the table, because of {}: {why}",
-                    problem.at
-                ),
-            )
+            let at = &problem.at;
+            format!("stats and log are not in the table, because of {at}: {why}")
         } else {
             table.frontends.clear();
             table.services.clear();
             *comments = Comments::default();
-            (
-                Line::default(),
-                format!("nothing is in the table, because of {}: {why}", problem.at),
-            )
+            let at = &problem.at;
+            format!("nothing is in the table, because of {at}: {why}")
         };
         self.report.left_out(&head, what);
     }
+}
+
+/// Edits of requests and of answers.
+type Both = [Option<Box<HeaderEdits>>; 2];
+
+/// The edits of routes, by the line where the section of their frontend begins and by the service.
+type EditsOfRoutes = HashMap<(usize, String), Both>;
+
+/// Gives the routes of a frontend the edits that its services do not have.
+fn edit_in_routes(made: &mut Made<Frontend>, of_routes: &EditsOfRoutes) {
+    let with_edits = |mut route: Route| {
+        let name = route.service.as_deref().map(|name| name.to_owned());
+        let edits = name.and_then(|name| of_routes.get(&(made.head.number, name)));
+        if let Some([requests, responses]) = edits {
+            route.request_headers.clone_from(requests);
+            route.response_headers.clone_from(responses);
+        }
+        route
+    };
+    let frontend = &mut made.part;
+    let routes = std::mem::take(&mut frontend.routes).into_iter();
+    frontend.routes = routes.map(with_edits).collect();
+    frontend.default = frontend
+        .default
+        .take()
+        .map(|route| Box::new(with_edits(*route)));
 }
 
 /// Whether the section shows the page, and nothing else.
@@ -416,7 +522,8 @@ fn is_page(proxy: &Proxy) -> bool {
     // A default backend of `defaults` gets nothing where the page takes all paths, as it does in a section of its own.
     let default = proxy.default_backend.as_ref();
     let has_default = default.is_some_and(|(line, _)| line.number > proxy.head.number);
-    let leads_nowhere = proxy.servers.is_empty() && proxy.use_backends.is_empty() && !has_default;
+    let mut choices = proxy.rules_of(Stage::Choice..=Stage::Choice);
+    let leads_nowhere = proxy.servers.is_empty() && choices.next().is_none() && !has_default;
     let stats = proxy.stats.as_ref();
     let is_own = stats.is_some_and(|line| line.number > proxy.head.number);
     proxy.kind.has_frontend() && is_own && leads_nowhere
@@ -424,8 +531,8 @@ fn is_page(proxy: &Proxy) -> bool {
 
 /// The names of the backends that requests or connections of a section can go on to.
 pub(super) fn leads(user: &Proxy) -> BTreeSet<&str> {
-    let rules = user.use_backends.iter();
-    let by_rule = rules.filter_map(|rule| match &rule.action {
+    let rules = user.rules.iter();
+    let by_rule = rules.filter_map(|rule| match &rule.does {
         Does::Backend(name) => Some(name.as_str()),
         _ => None,
     });

@@ -12,6 +12,7 @@ use ballast_core::table::{Format, parse};
 
 use super::{Imported, Kind, Source, World, translate};
 
+mod attacked;
 mod equivalence;
 mod exactness;
 mod files;
@@ -21,6 +22,9 @@ mod noise;
 mod opened;
 mod oracle;
 mod restrictions;
+mod shared;
+mod strangers;
+mod told;
 mod tried;
 
 use oracle::Made;
@@ -89,12 +93,7 @@ fn samples_become_these_tables_with_these_remarks() {
 #[test]
 fn what_service_loadbalancer_generates_comes_over_whole() {
     let imported = import(&sample("service-loadbalancer"));
-    assert_eq!(
-        imported.report.count(Kind::LeftOut),
-        0,
-        "{:#?}",
-        imported.report
-    );
+    assert_eq!(imported.report.unlike(), 0, "{:#?}", imported.report);
     let mut names: Vec<&str> = imported
         .files
         .iter()

@@ -19,6 +19,20 @@ pub(super) fn time(text: &str) -> Option<Duration> {
     Some(Duration::from_micros(number.saturating_mul(micros)))
 }
 
+/// A time, as [`time`] reads it; an error says that it is none, and names one such as `such`.
+pub(super) fn some_time(text: &str, such: &str) -> Result<Duration, String> {
+    time(text).ok_or_else(|| format!("{text:?} is no time; expected one such as {such}"))
+}
+
+/// A port, or 0.
+pub(super) fn port(text: &str) -> Result<u16, String> {
+    text.parse().map_err(|_| no_port(text))
+}
+
+pub(super) fn no_port(text: &str) -> String {
+    format!("{text:?} is no port; expected 1 to 65535")
+}
+
 /// The longest time of a table.
 pub(super) const LONGEST: Duration = Duration::from_secs(24 * 86_400);
 /// The shortest time of a table.

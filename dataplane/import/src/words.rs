@@ -50,6 +50,7 @@ pub(super) fn cut(
         words: Vec::new(),
         word: None,
         unset: Vec::new(),
+        expanded: 0,
     };
     let mut wrong = cutter.words().err();
     let (words, unset) = (cutter.words, cutter.unset);
@@ -78,6 +79,8 @@ struct Cutter<'a> {
     words: Vec<String>,
     word: Option<String>,
     unset: Vec<String>,
+    /// How many bytes variables have had so far.
+    expanded: usize,
 }
 
 impl Cutter<'_> {
@@ -199,6 +202,12 @@ impl Cutter<'_> {
             self.unset.push(name);
         }
         let value = value.unwrap_or_default();
+        self.expanded = self.expanded.saturating_add(value.len());
+        if self.expanded > LONGEST {
+            return Err(format!(
+                "has variables of more than {LONGEST} bytes; write what they say"
+            ));
+        }
         self.word.get_or_insert_default();
         for letter in value.chars() {
             match as_words && letter == ' ' {
@@ -227,6 +236,9 @@ fn shown(text: &str, words: &[String]) -> String {
         None => plain,
     }
 }
+
+/// Bytes that the variables of one line have together: lines that name one another's would be without end.
+const LONGEST: usize = 65_536;
 
 /// Letters of a line that messages quote.
 const SHOWN: usize = 120;

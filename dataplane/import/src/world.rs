@@ -16,6 +16,11 @@ pub trait World {
     /// The names in a folder, sorted; `None` where the path is no folder.
     fn folder(&self, path: &str) -> Option<Vec<String>>;
 
+    /// Whether a page may be written under this name beside the table, with this content.
+    fn may_write(&self, _name: &str, _bytes: &[u8]) -> bool {
+        true
+    }
+
     /// The path from the root on.
     fn absolute(&self, path: &str) -> String;
 }

@@ -248,8 +248,10 @@ fn several_files_and_folders_are_one_configuration() {
     assert_eq!(written(), "<p>two</p>");
     fs::remove_file(at("table.yaml")).unwrap();
     fs::write(at("503.http"), page).unwrap();
-    assert_eq!(import().code, Some(1));
+    assert_eq!(import().code, Some(0));
     assert_eq!(written(), "<p>two</p>");
+    let other = fs::read_to_string(at("errors/503-2.html")).unwrap();
+    assert_eq!(other, "<p>one</p>");
 
     // A table that is another one may have been completed by hand, and is kept.
     fs::remove_file(at("errors/503.html")).unwrap();
@@ -313,14 +315,11 @@ fn requests_arrive_where_haproxy_sent_them() {
     let page = folder.path().join("errors/503.html");
     fs::create_dir(folder.path().join("errors")).unwrap();
     fs::write(&page, "somebody's").unwrap();
-    let refused = import();
-    assert_eq!(refused.code, Some(1), "{refused:?}");
-    assert!(
-        refused
-            .err
-            .contains("it is there with another content; remove it"),
-        "{refused:?}"
-    );
+    let beside = import();
+    assert_eq!(beside.code, Some(0), "{beside:?}");
+    assert_eq!(fs::read_to_string(&page).unwrap(), "somebody's");
+    let other = folder.path().join("errors/503-2.html");
+    assert_eq!(fs::read_to_string(other).unwrap(), "<p>later</p>");
     fs::remove_file(&page).unwrap();
     let imported = import();
     assert_eq!(imported.code, Some(0), "{imported:?}");
@@ -346,6 +345,46 @@ fn requests_arrive_where_haproxy_sent_them() {
             fs::read_to_string(&table).unwrap()
         );
     }
+}
+
+/// A page takes the place of the one that the table before named, and of nothing else: no source, and no other table's page.
+#[test]
+fn an_import_is_repeated_over_its_own_pages() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str| folder.path().join(name);
+    let text = |page: &str| {
+        format!(
+            "listen a\n mode http\n bind 127.0.0.1:1\n errorfile 503 {}\n http-request deny content-type text/plain string {page}\n",
+            file("errors/503.html").display()
+        )
+    };
+    let source = "HTTP/1.0 503 x\r\nContent-Type: text/html\r\n\r\nlater";
+    fs::create_dir(file("errors")).unwrap();
+    fs::write(file("errors/503.html"), source).unwrap();
+    let import = |page: &str, table: &str| {
+        fs::write(file("haproxy.cfg"), text(page)).unwrap();
+        let arguments = [Path::new("import"), &file("haproxy.cfg"), Path::new("-o")];
+        let imported = ballast(arguments.into_iter().chain([&*file(table)]));
+        assert!(
+            imported.code == Some(0) || imported.code == Some(2),
+            "{imported:?}"
+        );
+    };
+    let is = |name: &str, text: &str| {
+        assert_eq!(fs::read_to_string(file(name)).unwrap(), text, "{name}");
+    };
+    import("one", "table.yaml");
+    import("two", "table.yaml");
+    is("errors/403.txt", "two");
+    is("errors/503.html", source);
+    is("errors/503-2.html", "later");
+    assert!(!file("errors/403-2.txt").exists());
+    import("three", "other.yaml");
+    is("errors/403.txt", "two");
+    is("errors/403-2.txt", "three");
+    fs::remove_file(file("table.yaml")).unwrap();
+    import("four", "table.yaml");
+    is("errors/403-3.txt", "four");
 }
 
 /// What imports once got wrong without a word: haproxy, where it is there, and Ballast with the imported table answer alike.

@@ -61,12 +61,13 @@ struct Round {
     cases: Vec<Case>,
 }
 
-/// A frontend and its backend.
+/// A frontend, its backend, and another one that some requests are sent to.
 struct Case {
     port: u16,
     is_http: bool,
     frontend: Vec<String>,
     backend: Vec<String>,
+    other: Vec<String>,
     /// Whether the endpoint passes its check; `None`: it has none.
     is_up: Option<bool>,
 }
@@ -104,7 +105,7 @@ impl Round {
         let left_out: Vec<usize> = imported
             .err
             .lines()
-            .filter(|line| line.contains(": left out: "))
+            .filter(|line| line.contains(": left out: ") || line.contains(": differs: "))
             .filter_map(|line| line.split(':').nth(1)?.parse().ok())
             .collect();
         let process = Process::run(&table, &[]);
@@ -173,6 +174,19 @@ impl Case {
             true => servers.http,
             false => servers.greeter,
         };
+        let mut other = Vec::new();
+        if is_http && check.is_none() {
+            for _ in 0..rng.below(3) {
+                let name = format!("o{port}");
+                frontend.push(format!("use_backend {name} {}", chosen(rng, port)));
+            }
+            for _ in 0..rng.below(3) {
+                other.push(rule(rng));
+            }
+            other.push("http-response set-header X-Via other".into());
+            let disabled = of(rng, &["", "", "", " disabled"]);
+            other.push(format!("server s {server}{disabled}"));
+        }
         let checked = check.map_or("", |_| " check inter 100 rise 1 fall 1");
         backend.push(format!("server s {server}{checked}"));
         Self {
@@ -180,6 +194,7 @@ impl Case {
             is_http,
             frontend,
             backend,
+            other,
             is_up: check,
         }
     }
@@ -187,10 +202,11 @@ impl Case {
     fn text(&self, index: usize, at: Ipv4Addr) -> String {
         let mode = if self.is_http { "http" } else { "tcp" };
         format!(
-            "frontend f{index}\n bind {at}:{}\n mode {mode}\n {}\n default_backend b{index}\nbackend b{index}\n mode {mode}\n {}\n",
-            self.port,
+            "frontend f{index}\n bind {at}:{port}\n mode {mode}\n {}\n default_backend b{index}\nbackend b{index}\n mode {mode}\n {}\nbackend o{port}\n mode {mode}\n {}\n",
             self.frontend.join("\n "),
-            self.backend.join("\n ")
+            self.backend.join("\n "),
+            self.other.join("\n "),
+            port = self.port,
         )
     }
 
@@ -219,6 +235,9 @@ impl Case {
                 answers.insert(client.into(), said(address, client, ""));
                 continue;
             }
+            let old = "GET /x HTTP/1.0\r\nX-A: client\r\n\r\n";
+            let question = format!("{client} without a host");
+            answers.insert(question, shown(&said(address, client, old)));
             for (host, path) in REQUESTS {
                 let question = format!("{client} {host} {path}");
                 let request = format!(
@@ -316,6 +335,17 @@ fn rule(rng: &mut Rng) -> String {
     }
 }
 
+/// Which requests another backend gets.
+fn chosen(rng: &mut Rng, port: u16) -> String {
+    let path = of(rng, &["path /x", "path_beg /x", "hdr(host) -i b.example"]);
+    let word = of(rng, &["if", "if", "unless"]);
+    match rng.below(10) {
+        0 => format!("{word} {}", client(rng, port)),
+        1 => format!("{word} {{ {path} }} {}", client(rng, port)),
+        _ => format!("{word} {{ {path} }}"),
+    }
+}
+
 /// A header rule.
 fn edit(rng: &mut Rng, of_frontend: bool) -> String {
     let keywords: &[&str] = match of_frontend {
@@ -404,10 +434,12 @@ fn shown(answer: &str) -> String {
     format!("{status} {} {body}", fields.join(", "))
 }
 
-/// Whether both programs answered alike. Where haproxy denies a client, Ballast may also reset its connection.
+/// Whether both programs answered alike. Where haproxy denies a client, Ballast may also reset its connection. haproxy redirects to no
+/// host where the request names none, and Ballast refuses such a request.
 fn is_same(haproxy: &str, ballast: &str) -> bool {
     let is_denial = |answer: &str| answer.is_empty() || answer.starts_with("403");
-    haproxy == ballast || ballast.is_empty() && is_denial(haproxy)
+    let leads_nowhere = haproxy.contains("location: https:///") && ballast.starts_with("400");
+    haproxy == ballast || ballast.is_empty() && is_denial(haproxy) || leads_nowhere
 }
 
 /// One endpoint for each mode.

@@ -2,7 +2,7 @@
 #![no_main]
 
 use ballast_core::preamble::{
-    Addresses, Extras, Header, Reason, Step, Transport, Versions, encode_v1, encode_v2, step,
+    Addresses, Extras, Header, Reason, Parsed, Transport, Versions, encode_v1, encode_v2, step,
 };
 use libfuzzer_sys::fuzz_target;
 

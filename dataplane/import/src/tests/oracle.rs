@@ -62,7 +62,15 @@ impl World for Made {
                 b"/etc/ssl/a.pem\n/etc/ssl/b.pem [verify required ca-file /etc/ssl/ca.pem] b.example.com\n"
                     .into(),
             ),
+            "/etc/ssl/split.crt" | "/etc/ssl/split.crt.ocsp" | "/etc/ssl/split.key" => {
+                Ok(b"-----BEGIN CERTIFICATE-----".into())
+            }
+            "/etc/ssl/split.crt.key" | "/etc/ssl/whole.pem.key" | "/etc/ssl/whole.pem" => {
+                Ok(b"-----BEGIN PRIVATE KEY-----".into())
+            }
             "/etc/ssl/common-name.pem" => Ok(include_bytes!("common-name.pem").into()),
+            "/etc/haproxy/one.map" => Ok(b"a.test one\n".into()),
+            "/etc/haproxy/nets.map" => Ok(b"10.0.0.0/8 m\n".into()),
             "/etc/haproxy/paths.map" => Ok(b"/api api\n/api/v2 api-v2\n".into()),
             "/etc/haproxy/errors/retry.http" => {
                 Ok(b"HTTP/1.1 503 Later\r\nRetry-After: 5\r\n\r\nlater".into())
