@@ -1,9 +1,8 @@
 //! Access lines: one for each connection, or for each request of HTTP, written to the destinations of the table's `log.to`.
 //!
-//! A worker hands over a [`Record`] of a connection and goes on. Requests are more frequent: a worker renders their lines itself,
-//! into a buffer of its own, and hands over many at a time. One thread adds all lines to the queue of each
-//! destination, and a thread of that destination writes them. Lines that find a queue full, and lines that cannot be written, are
-//! lost and counted. So no worker ever waits for a log, and no destination for another one.
+//! A worker renders its lines into a buffer of its own, and hands over many at a time. One thread adds all lines to the queue of
+//! each destination, and a thread of that destination writes them. Lines that find a queue full, and lines that cannot be written,
+//! are lost and counted. So no worker ever waits for a log, and no destination for another one.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,12 +17,10 @@ use tokio::time::timeout;
 
 mod line;
 mod progress;
-mod request;
 mod sink;
 
-pub(crate) use line::{Record, relay_letters};
+pub(crate) use line::{Dates, Record, Request, relay_letters, render};
 pub(crate) use progress::{Progress, WaitPhase};
-pub(crate) use request::{Dates, RequestRecord, render};
 use sink::Sinks;
 
 use crate::os::log;
@@ -34,18 +31,29 @@ pub(crate) struct AccessLog {
     /// [`table::Access`] as a number.
     form: AtomicU8,
     messages: SyncSender<Message>,
-    /// Bytes of rendered lines that wait for the thread.
+    order: Arc<Order>,
+}
+
+/// The part of the log that the workers and the writer share.
+#[derive(Debug, Default)]
+struct Order {
+    /// Bytes of rendered lines that wait for the writer.
     waiting: AtomicUsize,
     lost: Arc<AtomicU64>,
     wanted: ArcSwapOption<Wanted>,
 }
 
-/// Messages to the thread that renders.
+/// Passes lines on to their destinations, in a thread of its own.
 #[derive(Debug)]
-pub(crate) enum Message {
-    /// A connection has ended.
-    Line(Box<Record>),
-    /// Lines of requests, each with its line feed.
+pub(crate) struct Writer {
+    messages: Receiver<Message>,
+    order: Arc<Order>,
+}
+
+/// Messages to the thread that passes lines on.
+#[derive(Debug)]
+enum Message {
+    /// Lines, each with its line feed.
     Lines(String),
     /// Write all lines so far, and notify the sender.
     Flush(oneshot::Sender<()>),
@@ -59,22 +67,23 @@ struct Wanted {
 }
 
 impl AccessLog {
-    /// Creates a log that writes nothing yet, and the receiver for its thread.
-    #[must_use]
-    pub(crate) fn new() -> (Self, Receiver<Message>) {
+    /// Creates a log that writes nothing yet, and its writer.
+    pub(crate) fn new() -> (Self, Writer) {
         let (messages, received) = sync_channel(MAX_WAITING);
+        let order = Arc::<Order>::default();
+        let writer = Writer {
+            messages: received,
+            order: Arc::clone(&order),
+        };
         let log = Self {
             form: AtomicU8::new(table::Access::Off as u8),
             messages,
-            waiting: AtomicUsize::new(0),
-            lost: Arc::default(),
-            wanted: ArcSwapOption::empty(),
+            order,
         };
-        (log, received)
+        (log, writer)
     }
 
     /// Whether access lines are wanted.
-    #[must_use]
     pub(crate) fn is_on(&self) -> bool {
         self.form() != table::Access::Off
     }
@@ -89,27 +98,19 @@ impl AccessLog {
         wanted.unwrap_or(table::Access::Off)
     }
 
-    /// Queues one record, or counts it as lost.
-    pub(crate) fn write(&self, record: Box<Record>) {
-        if self.messages.try_send(Message::Line(record)).is_err() {
-            self.lost.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-
-    /// Queues the lines of `count` requests, or counts them as lost.
-    pub(crate) fn write_lines(&self, lines: String, count: u64) {
+    /// Queues `count` lines, or counts them as lost.
+    pub(crate) fn write(&self, lines: String, count: u64) {
         let length = lines.len();
-        let waiting = self.waiting.fetch_add(length, Ordering::Relaxed);
+        let waiting = self.order.waiting.fetch_add(length, Ordering::Relaxed);
         if waiting >= MOST_WAITING_BYTES || self.messages.try_send(Message::Lines(lines)).is_err() {
-            self.waiting.fetch_sub(length, Ordering::Relaxed);
-            self.lost.fetch_add(count, Ordering::Relaxed);
+            self.order.waiting.fetch_sub(length, Ordering::Relaxed);
+            self.order.lost.fetch_add(count, Ordering::Relaxed);
         }
     }
 
     /// The number of lost lines: dropped from a full queue, or not written. A line for two destinations may be counted twice.
-    #[must_use]
     pub(crate) fn dropped(&self) -> u64 {
-        self.lost.load(Ordering::Relaxed) + log::lost_at_stdout()
+        self.order.lost.load(Ordering::Relaxed) + log::lost_at_stdout()
     }
 
     /// Waits a short time for the queued lines to be written.
@@ -127,26 +128,26 @@ impl AccessLog {
             log: log.clone(),
             folder: folder.into(),
         });
-        if self.wanted.load().as_deref() != wanted.as_ref() {
-            self.wanted.store(wanted.map(Arc::new));
+        if self.order.wanted.load().as_deref() != wanted.as_ref() {
+            self.order.wanted.store(wanted.map(Arc::new));
         }
         self.form.store(log.access as u8, Ordering::Relaxed);
     }
+}
 
-    /// Renders lines until all senders are gone.
-    pub(crate) fn run(&self, messages: &Receiver<Message>) {
+impl Writer {
+    /// Passes lines on until the log is gone.
+    pub(crate) fn run(self) {
+        let Self { messages, order } = &self;
         let mut open: Option<(Arc<Wanted>, Sinks)> = None;
         while let Ok(first) = messages.recv() {
-            self.follow_wanted(&mut open);
+            order.follow_wanted(&mut open);
             for message in std::iter::once(first).chain(messages.try_iter().take(BATCH)) {
                 if let Message::Lines(lines) = &message {
-                    self.waiting.fetch_sub(lines.len(), Ordering::Relaxed);
+                    order.waiting.fetch_sub(lines.len(), Ordering::Relaxed);
                 }
                 match (message, &mut open) {
-                    (Message::Lines(lines), Some((_, sinks))) => sinks.lines(&lines),
-                    (Message::Line(record), Some((wanted, sinks))) => {
-                        sinks.line(|text| line::render(&record, wanted.log.access, text));
-                    }
+                    (Message::Lines(lines), Some((_, sinks))) => sinks.add_lines(&lines),
                     (Message::Flush(done), Some((_, sinks))) => {
                         sinks.deliver();
                         sinks.flush(FLUSH_TIME);
@@ -162,7 +163,20 @@ impl AccessLog {
             }
         }
     }
+}
 
+#[cfg(test)]
+impl Writer {
+    /// The next lines that wait for the writer, if there are any.
+    pub(crate) fn next_lines(&self) -> Option<String> {
+        match self.messages.try_recv() {
+            Ok(Message::Lines(lines)) => Some(lines),
+            _ => None,
+        }
+    }
+}
+
+impl Order {
     /// Opens the destinations of the table in force, if they differ from the open ones.
     fn follow_wanted(&self, open: &mut Option<(Arc<Wanted>, Sinks)>) {
         let wanted = self.wanted.load_full();
@@ -176,11 +190,11 @@ impl AccessLog {
     }
 }
 
-/// The most records that wait to be rendered.
+/// The most batches of lines that wait for the thread.
 const MAX_WAITING: usize = 8192;
-/// From so many bytes of rendered lines on, no more are queued.
+/// From this number of bytes of rendered lines on, no more are queued.
 const MOST_WAITING_BYTES: usize = 4 << 20;
-/// The most records rendered between two deliveries to the destinations.
+/// The most batches passed on between two deliveries to the destinations.
 const BATCH: usize = 256;
 /// Time for the last lines to be written at the end of the process.
 const FLUSH_TIME: Duration = Duration::from_millis(500);
@@ -205,16 +219,13 @@ mod tests {
             "version: 1\nlog: {{access: json, to: [\"unix:log.sock\", \"udp:{address}\", \"unix:nobody.sock\"]}}\n"
         );
         let table = table::parse(text.as_bytes(), table::Format::Yaml).unwrap();
-        let (log, messages) = AccessLog::new();
+        let (log, writer) = AccessLog::new();
         assert!(!log.is_on());
         log.follow(&table.log, folder.path());
         assert!(log.is_on());
 
-        log.write(Box::new(line::tests::record()));
-        let log = Arc::new(log);
-        let writer = Arc::clone(&log);
-        // This thread never ends, as in the process; the end of the test ends it.
-        std::thread::spawn(move || writer.run(&messages));
+        log.write("{\"a\":1}\n".into(), 1);
+        let writing = std::thread::spawn(move || writer.run());
         let mut bytes = [0; 1024];
         for read in [
             socket.recv(&mut bytes).unwrap(),
@@ -229,14 +240,18 @@ mod tests {
             std::thread::yield_now();
         }
         assert_eq!(log.dropped(), 1, "for the socket that nobody reads");
+        drop(log);
+        writing
+            .join()
+            .expect("a writer ends with the log that it writes");
     }
 
     #[test]
     fn a_worker_never_waits_for_the_writer() {
         let (log, _nobody_reads) = AccessLog::new();
         for _ in 0..MAX_WAITING + 3 {
-            log.write(Box::new(line::tests::record()));
+            log.write("a line\n".into(), 2);
         }
-        assert_eq!(log.dropped(), 3);
+        assert_eq!(log.dropped(), 2 * 3);
     }
 }

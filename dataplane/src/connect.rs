@@ -5,4 +5,4 @@ mod dial;
 mod queue;
 pub(crate) mod send_proxy;
 
-pub(crate) use dial::{Caller, Link, Session, Unserved, Upstream, dial, dial_link};
+pub(crate) use dial::{Caller, EndpointSession, Link, Unserved, Upstream, dial, dial_link};

@@ -19,6 +19,10 @@
 //! `probe` checks the endpoints as the plan says. [`ballast_core::health`] turns the results into a verdict. The verdict is one
 //! atomic of the endpoint, which the next pick reads; nothing is rebuilt for it.
 //!
+//! # The walk of a hand-over
+//! With `--handover PATH` the next process gets the sockets of the one that runs (`process::handover`): it asks at PATH, `apply`
+//! and the admin side of the running process lend what they have, and `apply` of the next one takes them with its first table.
+//!
 //! # The rooms
 //! Each folder imports only those above it in this list; `tests/layering.rs` holds the order.
 //!
@@ -26,7 +30,7 @@
 //! |---|---|
 //! | `os` | the operating system: system calls, the clock, threads, descriptors and memory, files, the log |
 //! | `net` | sockets, and what moves bytes between them: listening, readiness, TLS, HTTP/2, the relay |
-//! | `process` | one process among others: its settings, its locks, its successor, why it does not start |
+//! | `process` | one process among others: its settings, its rights, its locks, its successor, why it does not start |
 //! | `access` | the access log: what a line says, and who writes it |
 //! | `worker` | what a worker owns, what it shares with other threads, the orders that it is given |
 //! | `connect` | connections to endpoints: the dial, its queue, the PROXY header |
@@ -44,6 +48,7 @@
 //! lines of `access`. Only the last four may be slow. Further threads write lines: one for standard error, one for standard
 //! output, and one for each syslog server ([`log`]). Only they wait for the readers of these lines. `panics` describes what a
 //! panic ends.
+#![warn(clippy::match_bool)]
 
 mod access;
 mod connect;
@@ -63,10 +68,14 @@ mod worker;
 pub use operator::admin::EarlyAdmin;
 pub use operator::show;
 pub use os::{clock, limits, log, sys};
+pub use process::account;
 pub use process::config::{self, Config};
+pub use process::handover::{GOES_ON, Inherited, is_served};
 pub use process::instance_lock::LockName;
+pub use process::rights::{GivenUp, Rights};
 pub use process::start_error::StartError;
 pub use process::succession::{Holder, Predecessor};
+pub use process::version::{COMMIT, VERSION};
 pub use runtime::{Running, demo, start, start_on};
 pub use table::intake::{Checked, FirstTable, Verdict, check};
 pub use worker::override_request::OverrideError;

@@ -3,11 +3,13 @@
 
 pub mod clock;
 pub mod limits;
+pub(crate) mod listening;
 pub mod log;
 pub mod sys;
 
 pub(crate) mod files;
 pub(crate) mod panics;
 pub(crate) mod reserve;
+pub(crate) mod rights;
 pub(crate) mod socket_error;
 pub(crate) mod threads;

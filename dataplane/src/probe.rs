@@ -177,7 +177,7 @@ impl Probe {
         let since = *self.late_since.get_or_insert_with(Instant::now);
         if since.elapsed() >= LATE_FOR_LONG && may_warn(&mut self.warned.late) {
             tracing::warn!(
-                late_ms = late.as_millis(),
+                late_ms = u64::try_from(late.as_millis()).unwrap_or(u64::MAX),
                 running = self.running,
                 "checks come late, so that intervals are stretched: more are due than --max-checks and descriptors allow"
             );

@@ -1,54 +1,61 @@
 //! The whole process: what it claims, the threads that it starts (workers, apply, probe, admin, the access log), and how it
 //! ends.
 
+use std::cell::RefCell;
 use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::net::SocketAddr;
-use std::os::unix::net::UnixListener;
 use std::pin::pin;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use ballast_core::rng::{Rng, mix};
-use ballast_core::table::Stats;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use crate::access::AccessLog;
+use crate::access::{AccessLog, Writer};
 use crate::net::ports;
-use crate::operator::admin::auth::Auth;
-use crate::operator::admin::{self, CommandLine, EarlyAdmin, Listeners, Viewers, Wanted};
+use crate::operator::admin::{self, CommandLine, EarlyAdmin, Wanted};
 use crate::operator::console;
 use crate::os::limits::{Budget, Room, cgroup_memory, cores};
 use crate::os::panics::{self, vital};
 use crate::os::reserve;
-use crate::os::threads::{self, Pace, lock};
+use crate::os::threads::{self, Pace};
 use crate::probe::Probe;
-use crate::process::config::{Config, Level};
-use crate::process::instance_lock::{self, InstanceLock, InstanceLocks, LockName};
-use crate::process::socket_file::SocketFile;
+use crate::process::config::Config;
+use crate::process::handover::next::InheritedSockets;
+use crate::process::handover::old::{self, Giver};
+use crate::process::handover::{Decision, Hold, Inherited, Loan};
 use crate::process::start_error::StartError;
 use crate::process::succession::Succession;
-use crate::table::apply::{Apply, ApplyConfig, End, Reread};
+use crate::stats::Statistics;
+use crate::table::apply::{Apply, ApplyConfig, End, Inheritance, Reread};
 use crate::table::intake::{FirstTable, ParsedTable};
 use crate::udp::FlowRoom;
 use crate::worker::override_request::OverrideRequest;
 use crate::worker::{FaultInjection, Order, Shared, Worker};
 
+mod claims;
 pub mod demo;
 mod orders;
+
+use claims::{AdminSide, Claims, Held};
 
 /// A running data plane. If it is dropped, its connections are cut and the table's sockets are closed.
 #[derive(Debug)]
 pub struct Running {
     shared: Arc<Shared>,
+    stats: Arc<Statistics>,
     workers: Vec<JoinHandle<()>>,
     closed: oneshot::Receiver<()>,
     first_read: Option<oneshot::Receiver<()>>,
+    failed: Option<oneshot::Receiver<String>>,
+    /// Whether this process takes over from the one before; `None`: there is nothing to take over.
+    decision: Option<Decision>,
     rereads: mpsc::UnboundedSender<Reread>,
     stop: Stop,
     shutdown_delay: Duration,
@@ -61,17 +68,18 @@ pub struct Running {
 /// being applied.
 pub fn start(config: Config) -> Result<Running, StartError> {
     let mut first = FirstTable::read(&config.table)?;
-    start_on(config, &mut first, None)
+    start_on(config, &mut first, None, None)
 }
 
-/// Starts everything with a table that was read, and with the admin addresses that were answered at meanwhile. The table is left
-/// where another process is in the way.
+/// Starts everything with a table that was read, with the admin addresses that were answered at meanwhile, and with what the
+/// process before hands over. The table is left where another process is in the way.
 pub fn start_on(
     config: Config,
     first: &mut FirstTable,
     early: Option<EarlyAdmin>,
+    inherited: Option<Inherited>,
 ) -> Result<Running, StartError> {
-    let claims = Claims::of(&config, first.stats(), early)?;
+    let claims = Claims::of(&config, first.stats(), early, inherited)?;
     start_with(config, claims, first.take(), None)
 }
 
@@ -81,7 +89,7 @@ pub(crate) fn start_faulty(
     config: Config,
     faults: Box<dyn FaultInjection>,
 ) -> Result<Running, StartError> {
-    let claims = Claims::of(&config, None, None)?;
+    let claims = Claims::of(&config, None, None, None)?;
     start_with(config, claims, None, Some(faults))
 }
 
@@ -100,28 +108,45 @@ fn start_with(
     let room = Room::new(budget, workers, cgroup_memory(), config.max_connections);
     room.log(&room.with_listening(0, false));
     let seeds = RandomState::new();
-    let (access, messages) = AccessLog::new();
+    let (access, writer) = AccessLog::new();
     let (sender, overrides) = mpsc::unbounded_channel();
     let (shared, inboxes) = Shared::new(room, seeds.hash_one(0), access, sender, faults);
-    {
-        let shared = Arc::clone(&shared);
-        // This thread ends with the process: it could only wait for a reader that may never read.
-        threads::spawn("access".into(), Pace::Quiet, move || {
-            shared.access.run(&messages);
-        })?;
-    }
+    start_access(writer)?;
     let stop = Stop::default();
     let workers = start_workers(inboxes, &shared, &seeds, &stop.workers)?;
     shared.status.set_admin(claims.admin.listeners.bound());
     let (admin, wanted) = watch::channel(None);
     let succession = Succession::new();
-    let held = Held(Arc::new(Mutex::new(claims.held)));
-    start_admin(claims.admin, &held, wanted, &shared, &succession)?;
+    let held = Held::new(claims.held, &succession);
+    let (lend, loans) = mpsc::unbounded_channel();
+    let (hold, holds) = mpsc::unbounded_channel();
+    let taken = claims.admin.taken.clone();
+    let goes_on = claims.sockets.is_some();
+    let stats = Arc::new(Statistics::new(Arc::clone(&shared), goes_on));
+    let (asks, ended) = ((lend, hold), stop.admin.clone());
+    start_admin(claims.admin, &held, wanted, &stats, asks, ended)?;
     start_probe(&config, &shared, budget, &seeds, stop.probe.clone())?;
     let (shutdown_delay, drain_timeout) = (config.shutdown_delay, config.drain_timeout);
+    let (failing, failed) = oneshot::channel();
+    let decision = claims.sockets.as_ref().map(InheritedSockets::decision);
+    let inheritance = Inheritance {
+        sockets: claims.sockets,
+        taken,
+        failed: Some(failing),
+        loans,
+        succession: succession.clone(),
+        holds,
+    };
     let settings = ApplyConfig {
         first,
-        ..apply_config(config, claims.command_line, &seeds, admin, overrides)
+        ..apply_config(
+            config,
+            claims.command_line,
+            &seeds,
+            admin,
+            overrides,
+            inheritance,
+        )
     };
     let (first, first_read) = oneshot::channel();
     let (rereads, orders) = mpsc::unbounded_channel();
@@ -135,9 +160,12 @@ fn start_with(
     start_apply(&shared, settings, first, orders, end)?;
     Ok(Running {
         shared,
+        stats,
         workers,
         closed,
         first_read: Some(first_read),
+        failed: Some(failed),
+        decision,
         rereads,
         stop,
         shutdown_delay,
@@ -147,26 +175,34 @@ fn start_with(
     })
 }
 
+/// Starts the thread that writes access lines. It ends with the log, and the process does not wait for it: a reader may never read.
+fn start_access(writer: Writer) -> io::Result<()> {
+    threads::spawn("access".into(), Pace::Quiet, move || writer.run())?;
+    Ok(())
+}
+
 impl Running {
     /// The state shared with the workers, such as the plan and the counters.
-    #[must_use]
     pub fn shared(&self) -> &Arc<Shared> {
         &self.shared
     }
 
+    /// What operators see of it.
+    pub fn stats(&self) -> &Statistics {
+        &self.stats
+    }
+
     /// The admin addresses in use.
-    #[must_use]
     pub fn admin(&self) -> Vec<SocketAddr> {
         self.shared.status.admin()
     }
 
     /// How long accepting goes on after the order to end, and how long connections may then take to finish.
-    #[must_use]
     pub fn times(&self) -> (Duration, Duration) {
         (self.shutdown_delay, self.drain_timeout)
     }
 
-    /// Waits until the table was read for the first time: it is in force, it was refused, or there is none yet.
+    /// Waits until the table was read for the first time: it is in force, it was refused, or no table exists yet.
     pub fn first_read(&mut self) -> impl Future<Output = ()> + use<> {
         dropped(self.first_read.take())
     }
@@ -177,6 +213,44 @@ impl Running {
         let (order, done) = oneshot::channel();
         let sent = self.rereads.send(order);
         dropped(sent.is_ok().then_some(done))
+    }
+
+    /// Waits until this process must end, because the one before goes on, which was to hand its sockets over. Returns why.
+    pub fn failed(&mut self) -> impl Future<Output = String> + use<> {
+        let failed = self.failed.take();
+        async move {
+            match failed {
+                Some(failed) => match failed.await {
+                    Ok(why) => why,
+                    Err(_) => std::future::pending().await,
+                },
+                None => std::future::pending().await,
+            }
+        }
+    }
+
+    /// Waits until the next process serves, from the sockets of this one. Returns its number, if it is of the same service.
+    pub fn replaced(&self) -> impl Future<Output = Option<u32>> + use<> {
+        let succession = self.succession.clone();
+        async move {
+            succession.replaced().await;
+            let handed = succession.handed();
+            let handed = handed.filter(|handed| handed.is_of_this_service);
+            handed.and_then(|handed| handed.pid)
+        }
+    }
+
+    /// Whether this process began with the sockets of the one before.
+    #[must_use]
+    pub fn has_inherited(&self) -> bool {
+        self.decision.is_some()
+    }
+
+    /// Decides that this process does not take over. `false`: it has taken over already, or there is nothing to take over.
+    /// Otherwise it must end at once, without a word to anybody: the one before goes on.
+    #[must_use]
+    pub fn give_up(&self) -> bool {
+        self.decision.as_ref().is_some_and(Decision::give_up)
     }
 
     /// Ends in order: reports that the process is ending, stops the health checks, accepts for the shutdown delay or until the
@@ -206,9 +280,10 @@ impl Running {
         let mut is_over = false;
         // Where nothing listens there is nothing to close, and a large table may be parsed for long.
         let listens = !self.shared.status.listening().is_empty();
-        let longest = match listens {
-            true => self.drain_timeout.max(THREAD_END_TIME),
-            false => EVENT_TIME,
+        let longest = if listens {
+            self.drain_timeout.max(THREAD_END_TIME)
+        } else {
+            EVENT_TIME
         };
         let mut closing = pin!(timeout(longest, &mut self.closed));
         let has_closed = loop {
@@ -231,13 +306,16 @@ impl Running {
                 () = sleep(POLL_INTERVAL) => {}
             }
         }
+        if is_over && self.succession.handed().is_some() {
+            self.end_idle().await;
+        }
         let cut = self.shared.connections();
         if cut > 0 {
             tracing::warn!(cut, "connections did not finish in time and are cut");
         }
         self.shared.status.end();
         let until = Instant::now() + EVENT_TIME;
-        while self.shared.status.listeners.load(Ordering::SeqCst) > 0 && Instant::now() < until {
+        while self.is_answering() && Instant::now() < until {
             sleep(POLL_INTERVAL).await;
         }
         self.stop.workers.cancel();
@@ -255,6 +333,29 @@ impl Running {
     }
 }
 
+impl Running {
+    /// Whether clients of the admin side wait for a last answer. Those that connected before the next process had the address
+    /// wait for this one's.
+    fn is_answering(&self) -> bool {
+        let status = &self.shared.status;
+        let is_replaced = self.succession.handed().is_some();
+        status.listeners.load(Ordering::SeqCst) > 0
+            || is_replaced && status.admin_connections.load(Ordering::SeqCst) > 0
+    }
+
+    /// Ends, in order, the connections whose clients have sent no request since the next process serves.
+    async fn end_idle(&self) {
+        for inbox in &self.shared.inboxes {
+            // A worker that has ended has no connections.
+            inbox.send(Order::EndIdle).ok();
+        }
+        let until = Instant::now() + EVENT_TIME;
+        while self.shared.connections() > 0 && Instant::now() < until {
+            sleep(POLL_INTERVAL).await;
+        }
+    }
+}
+
 /// Waits for the end of a thread. `false`: it had not ended by `until`.
 async fn has_ended(thread: &JoinHandle<()>, until: Instant) -> bool {
     while !thread.is_finished() {
@@ -266,12 +367,13 @@ async fn has_ended(thread: &JoinHandle<()>, until: Instant) -> bool {
     true
 }
 
-/// The tokens that stop the threads. Threads that nobody can stop any more are stopped at once.
+/// The tokens that stop the threads. Threads that nothing can stop any more are stopped at once.
 #[derive(Debug, Default)]
 struct Stop {
     probe: CancellationToken,
     apply: CancellationToken,
     workers: CancellationToken,
+    admin: CancellationToken,
 }
 
 impl Drop for Stop {
@@ -279,99 +381,7 @@ impl Drop for Stop {
         self.probe.cancel();
         self.apply.cancel();
         self.workers.cancel();
-    }
-}
-
-/// What this process holds, so that no other has it at the same time. It is free when the next process takes over, at the
-/// latest when this is dropped.
-#[derive(Debug)]
-struct Held(Arc<Mutex<Holdings>>);
-
-#[derive(Debug, Default)]
-struct Holdings {
-    _lock: Option<InstanceLock>,
-    _consoles: Vec<SocketFile>,
-}
-
-impl Held {
-    fn free(&self) {
-        drop(std::mem::take(&mut *lock(&self.0)));
-    }
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        self.free();
-    }
-}
-
-/// What no other process may have at the same time, and what must be valid before anything starts.
-struct Claims {
-    command_line: CommandLine,
-    admin: AdminSide,
-    held: Holdings,
-}
-
-/// What the admin side answers at, and to whom.
-struct AdminSide {
-    auth: Option<Auth>,
-    locks: InstanceLocks,
-    listeners: Listeners,
-    viewers: Viewers,
-    commands: Vec<(UnixListener, Level)>,
-}
-
-impl Claims {
-    /// `stats`: what the first table says of the admin side. `early`: what was claimed of it already.
-    fn of(
-        config: &Config,
-        stats: Option<&Stats>,
-        early: Option<EarlyAdmin>,
-    ) -> Result<Self, StartError> {
-        let auth = config.stats_auth_file.as_deref().map(Auth::read);
-        let auth = auth.transpose().map_err(StartError::Auth)?;
-        let command_line = CommandLine::of(config);
-        let Wanted { addresses, viewers } = command_line.wanted(stats);
-        let (locks, mut listeners) = early.map_or_else(Default::default, EarlyAdmin::into_parts);
-        let lock = match instance_lock::lock_port(&admin::admin_addresses(&addresses)) {
-            // The admin side locks each of its ports itself.
-            Some(_) => None,
-            None => {
-                let lock = locks.take(LockName::Table(config.table.clone()));
-                Some(lock.map_err(|error| {
-                    StartError::lock_failed(error, || StartError::SameTable(config.table.clone()))
-                })?)
-            }
-        };
-        listeners.take(&addresses, &locks)?;
-        if !listeners.bound().is_empty() {
-            viewers.log();
-        }
-        let admin = config.socket.as_ref();
-        let admin = admin.map(|path| ("--socket", path, config.socket_access, Level::Admin));
-        let monitor = config.monitor_socket.as_ref();
-        let monitor =
-            monitor.map(|(path, access, level)| ("--monitor-socket", path, *access, *level));
-        let (mut consoles, mut commands) = (Vec::new(), Vec::new());
-        for (flag, path, access, level) in admin.into_iter().chain(monitor) {
-            let file = SocketFile::open(flag, path, access, &locks)?;
-            commands.push((file.listener()?, level));
-            consoles.push(file);
-        }
-        Ok(Self {
-            command_line,
-            admin: AdminSide {
-                auth,
-                locks,
-                listeners,
-                viewers,
-                commands,
-            },
-            held: Holdings {
-                _lock: lock,
-                _consoles: consoles,
-            },
-        })
+        self.admin.cancel();
     }
 }
 
@@ -407,29 +417,54 @@ fn start_workers(
     inboxes.into_iter().enumerate().map(start).collect()
 }
 
-/// Starts the thread that answers at the admin addresses and the runtime sockets until the next process takes over.
+/// Starts the thread that answers at the admin addresses and the runtime sockets until the next process takes over, or this data
+/// plane has ended.
 fn start_admin(
     side: AdminSide,
     held: &Held,
     wanted: watch::Receiver<Option<Wanted>>,
-    shared: &Arc<Shared>,
-    succession: &Succession,
+    stats: &Arc<Statistics>,
+    (lend, holds): (mpsc::UnboundedSender<Loan>, mpsc::UnboundedSender<Hold>),
+    ended: CancellationToken,
 ) -> io::Result<JoinHandle<()>> {
-    let (held, shared) = (Arc::downgrade(&held.0), Arc::clone(shared));
-    let succession = succession.clone();
+    let (succession, stats) = (held.succession.clone(), Arc::clone(stats));
+    let held = Arc::downgrade(&held.holdings);
     threads::start("admin", Pace::Quiet, move |runtime| {
-        let _counted = shared.count_tasks(&runtime);
-        runtime.block_on(async {
+        let _counted = stats.shared.count_tasks(&runtime);
+        let answering = async {
+            side.taken.cancelled().await;
+            if let Some(holdings) = held.upgrade() {
+                claims::settle(&holdings);
+            }
+            let (lend_admin, loans) = mpsc::unbounded_channel();
+            if let Some(listener) = side.handover {
+                let (locks, held) = (side.locks.clone(), Weak::clone(&held));
+                let giver = Giver {
+                    succession: succession.clone(),
+                    threads: vec![lend, lend_admin],
+                    holds,
+                    held: move || {
+                        let files = held.upgrade().map(|held| claims::lend_files(&held));
+                        let mut all = claims::lend_locks(&locks);
+                        all.extend(files.unwrap_or_default());
+                        all
+                    },
+                    busy_with: RefCell::default(),
+                };
+                let giving = old::serve(listener, giver);
+                tokio::task::spawn_local(vital("the path of --handover", giving));
+            }
             let answering = succession.clone().answer(side.locks);
             tokio::task::spawn_local(vital("the next process", answering));
             let mut consoles = JoinSet::new();
             for (commands, level) in side.commands {
-                let serving = console::serve(commands, level, Arc::clone(&shared));
+                let serving = console::serve(commands, level, Arc::clone(&stats));
                 consoles.spawn_local(vital("the runtime socket", serving));
             }
             let leaving = async {
                 succession.wanted().await;
                 succession.quiet().await;
+                succession.handed()
             };
             let AdminSide {
                 listeners,
@@ -437,16 +472,22 @@ fn start_admin(
                 auth,
                 ..
             } = side;
-            admin::serve(listeners, wanted, shared, auth, viewers, leaving).await;
+            admin::serve(listeners, wanted, stats, auth, viewers, loans, leaving).await;
             consoles.shutdown().await;
-            if let Some(held) = held.upgrade() {
-                Held(held).free();
+            if let Some(holdings) = held.upgrade() {
+                let succession = succession.clone();
+                Held {
+                    holdings,
+                    succession,
+                }
+                .free();
             }
             succession.set_free();
             tracing::info!("the next process has the admin addresses and the runtime sockets now");
             // Replies that are being sent are finished.
             std::future::pending::<()>().await;
-        });
+        };
+        runtime.block_on(ended.run_until_cancelled(answering));
     })
 }
 
@@ -472,6 +513,7 @@ fn apply_config(
     seeds: &RandomState,
     admin: watch::Sender<Option<Wanted>>,
     overrides: mpsc::UnboundedReceiver<OverrideRequest>,
+    inheritance: Inheritance,
 ) -> ApplyConfig {
     let in_folder = config.table.is_dir().then(|| config.table.join("ack.json"));
     ApplyConfig {
@@ -483,6 +525,7 @@ fn apply_config(
         command_line,
         admin,
         overrides,
+        inheritance,
     }
 }
 
@@ -494,7 +537,7 @@ fn start_apply(
     end: End,
 ) -> io::Result<JoinHandle<()>> {
     let shared = Arc::clone(shared);
-    threads::start("apply", Pace::Quiet, move |runtime| {
+    threads::start("apply", Pace::Even, move |runtime| {
         let _counted = shared.count_tasks(&runtime);
         runtime.block_on(async {
             let apply = Apply::new(shared, apply_config);
@@ -513,5 +556,5 @@ async fn dropped(done: Option<oneshot::Receiver<()>>) {
 /// Time for a thread to end, however short the drain timeout is.
 const THREAD_END_TIME: Duration = Duration::from_secs(5);
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
-/// Time for clients that listen to events to be told of the end.
+/// Time for clients that listen to events to receive the end.
 const EVENT_TIME: Duration = Duration::from_millis(500);

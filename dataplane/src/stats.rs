@@ -1,6 +1,6 @@
 //! What operators see: one snapshot of all counters, and its renderings in haproxy's words and in ours.
 //!
-//! Workers only count. [`Stats`] belongs to the admin thread: [`watch`] reads the counters once a second, for rates and for
+//! Workers only count. [`Statistics`] belongs to the admin thread: [`watch`] reads the counters once a second, for rates and for
 //! the history; the answer to a request is a [`Snapshot`] rendered with [`csv()`], [`json()`], [`typed`], [`api`] or
 //! [`metrics`], piece by piece.
 
@@ -18,7 +18,8 @@ mod selection;
 mod snapshot;
 mod value;
 
-pub use check::Check;
+pub use check::CheckStats;
+pub(crate) use check::RESULTS;
 pub use chunks::Chunks;
 pub(crate) use chunks::Progress;
 pub(crate) use columns::words;
@@ -58,18 +59,20 @@ use crate::os::threads::lock;
 use crate::worker::{Order, Shared};
 
 /// Reads the counters once a second, for as long as the process lives.
-pub async fn watch(shared: Arc<Shared>) {
+pub async fn watch(stats: Arc<Statistics>) {
     let mut second = interval(Duration::from_secs(1));
     second.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         second.tick().await;
-        shared.stats.tick(&shared);
+        stats.tick();
     }
 }
 
 /// What is kept from one reading of the counters to the next.
 #[derive(Debug)]
-pub struct Stats {
+pub struct Statistics {
+    /// What the counters belong to.
+    pub shared: Arc<Shared>,
     inner: Mutex<Inner>,
     node: Arc<str>,
     started: u64,
@@ -82,22 +85,25 @@ struct Inner {
     idle: Idle,
 }
 
-impl Default for Stats {
-    fn default() -> Self {
+impl Statistics {
+    /// `goes_on`: the counters will continue those of another process.
+    pub(crate) fn new(shared: Arc<Shared>, goes_on: bool) -> Self {
         let node = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
         Self {
-            inner: Mutex::default(),
+            shared,
+            inner: Mutex::new(Inner {
+                observer: Observer::new(goes_on),
+                ..Inner::default()
+            }),
             node: node.trim_end().into(),
             started: unix_seconds(),
         }
     }
-}
 
-impl Stats {
     /// Reads everything. While `MOST_SNAPSHOTS` earlier snapshots are still in use, the latest of them is shared, so that
     /// slow readers cost no more memory than that.
-    #[must_use]
-    pub fn snapshot(&self, shared: &Shared) -> Arc<Snapshot> {
+    pub fn snapshot(&self) -> Arc<Snapshot> {
+        let shared = &self.shared;
         let mut inner = lock(&self.inner);
         inner.given.retain(|given| given.strong_count() > 0);
         if inner.given.len() >= MOST_SNAPSHOTS
@@ -107,7 +113,7 @@ impl Stats {
         }
         let now = shared.clock.now();
         let listening = shared.status.listening();
-        let process = self.process(shared, now, inner.idle, listening.len());
+        let process = self.process(now, inner.idle, listening.len());
         let serving = shared.live.serving();
         let observer = &mut inner.observer;
         let mut snapshot = observer.snapshot(&serving.plan, process, &listening, now);
@@ -132,7 +138,8 @@ impl Stats {
 
     /// Forgets all maxima and, if `all` is set, all that was counted of frontends, services and endpoints. The workers'
     /// counters go on: what they had counted is stored, and subtracted from every later snapshot.
-    pub fn clear(&self, shared: &Shared, all: bool) {
+    pub fn clear(&self, all: bool) {
+        let shared = &self.shared;
         let plan = shared.live.plan();
         let mut inner = lock(&self.inner);
         let (services, endpoints) = inner.observer.clear(&plan, all, shared.clock.now());
@@ -156,15 +163,16 @@ impl Stats {
         lock(&self.inner).observer.history(of)
     }
 
-    fn tick(&self, shared: &Shared) {
-        let mut inner = lock(&self.inner);
+    fn tick(&self) {
+        let (shared, mut inner) = (&self.shared, lock(&self.inner));
         let now = shared.clock.now();
         let accepted = shared.counters.sum(|counters| &counters.accepted);
         inner.observer.tick(&shared.live.plan(), accepted, now);
         inner.idle.tick(now, shared.loads.len());
     }
 
-    fn process(&self, shared: &Shared, now: Moment, idle: Idle, listening: usize) -> Process {
+    fn process(&self, now: Moment, idle: Idle, listening: usize) -> Process {
+        let shared = &self.shared;
         let status = &shared.status;
         let words = status.ack_text();
         let errors = lock(&shared.accept_errors);
@@ -189,6 +197,7 @@ impl Stats {
             refused: status.refused.load(Ordering::Relaxed),
             refusal: words.refusal,
             exceptions: words.exceptions,
+            of_frontends: words.by_frontend,
             retired: status.retired.load(Ordering::Relaxed),
             swaps: status.swaps(),
             current: shared.admit.current(),

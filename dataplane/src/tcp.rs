@@ -42,11 +42,11 @@ pub(crate) fn serve_handed_over(worker: &Rc<Worker>, mut handed: HandedOver) {
     };
     let socket = Rc::new(handed.socket.clone());
     let plan = Rc::new(Arc::clone(&handed.plan));
-    serve(worker, accepted, &socket, &plan, handed.is_trusted);
+    spawn(worker, accepted, &socket, &plan, handed.is_trusted);
 }
 
 /// Spawns the task of a connection.
-fn serve(
+fn spawn(
     worker: &Rc<Worker>,
     accepted: Accepted,
     socket: &Rc<SocketKey>,
@@ -275,7 +275,7 @@ async fn relay_to(
     connection.counters().sessions.add(1);
     let timeouts = FrontendTimeouts::of(&frontend);
     drop(frontend);
-    let (upstream, service) = connect(connection, service, plan).await?;
+    let (upstream, service) = dial_service(connection, service, plan).await?;
     let client_bytes = first.len() as u64;
     if upstream.stream.session().is_none() {
         let mut header = connection.proxy_header(&service);
@@ -292,7 +292,7 @@ async fn relay_to(
     })
 }
 
-async fn connect(
+async fn dial_service(
     connection: &mut Connection,
     service: Arc<Service>,
     plan: WorkerPlan,

@@ -29,7 +29,7 @@ use tokio::time::{sleep, sleep_until};
 use crate::os::panics::{At, Vital, vital};
 use crate::os::sys;
 use crate::os::sys::datagrams::{BATCH, Inbox};
-use crate::worker::{Closing, SessionInfo, Worker};
+use crate::worker::{Close, Closing, SessionInfo, Worker};
 
 mod flow_socket;
 mod from_client;
@@ -86,12 +86,11 @@ pub(crate) struct FlowRoom {
     pub ports: Vec<u16>,
 }
 
-/// A listening UDP socket.
 #[derive(Debug)]
 struct UdpListener {
     id: Listener,
     key: Arc<SocketKey>,
-    socket: AsyncFd<Socket>,
+    socket: AsyncFd<Arc<Socket>>,
     /// The address that the socket is bound to.
     local: SocketAddr,
     /// The kernel's counter of datagrams dropped at this socket, as last reported.
@@ -111,7 +110,7 @@ impl Flows {
     pub(crate) fn listen(
         &self,
         key: Arc<SocketKey>,
-        socket: AsyncFd<Socket>,
+        socket: AsyncFd<Arc<Socket>>,
         closing: mpsc::Receiver<Closing>,
     ) -> io::Result<()> {
         let udp = match self.udp.get() {
@@ -278,12 +277,16 @@ async fn receive(
             last = closing.recv() => last,
             () = receive_some(&worker, &udp, &listener) => continue,
         };
-        let now = worker.shared.clock.now();
-        let mut state = udp.state.borrow_mut();
-        state.listeners.remove(&listener.id);
-        state.flows.close(now, listener.id);
-        drop(state);
-        udp.settle(&worker);
+        let is_handed_over = matches!(&last, Some(last) if matches!(last.how, Close::HandedOver));
+        // The next process has the socket, too: it receives what comes, and answers to what came before leave from here.
+        if !is_handed_over {
+            let now = worker.shared.clock.now();
+            let mut state = udp.state.borrow_mut();
+            state.listeners.remove(&listener.id);
+            state.flows.close(now, listener.id);
+            drop(state);
+            udp.settle(&worker);
+        }
         drop(listener);
         if let Some(last) = last {
             last.done.send(()).ok();
@@ -299,9 +302,10 @@ async fn receive_some(worker: &Rc<Worker>, udp: &Udp, listener: &UdpListener) {
     };
     let has_more = (0..BATCHES).all(|_| from_client::pass_on(worker, udp, listener) == BATCH);
     udp.settle(worker);
-    match has_more {
-        true => tokio::task::yield_now().await,
-        false => ready.clear_ready(),
+    if has_more {
+        tokio::task::yield_now().await;
+    } else {
+        ready.clear_ready();
     }
 }
 

@@ -40,7 +40,7 @@ pub(crate) use connection::{Accepted, Connection, HandedOver, ProxyInfo, reset_o
 pub(crate) use connections::{ConnectionList, SessionInfo};
 pub(crate) use entry::Entry;
 pub(crate) use lines::{Lines, hand_over_in_time};
-pub(crate) use order::{Closing, Order};
+pub(crate) use order::{Close, Closing, Order};
 use plan::CachedPlan;
 pub(crate) use plan::WorkerPlan;
 use pool::Pool;
@@ -49,7 +49,6 @@ pub use shared::{Load, Shared, WorkerCounters, WorkerCounts};
 
 #[derive(Debug)]
 pub(crate) struct Worker {
-    /// Its number.
     pub id: WorkerId,
     /// What it shares with other threads.
     pub shared: Arc<Shared>,
@@ -63,11 +62,12 @@ pub(crate) struct Worker {
     pub buffers: Rc<Buffers>,
     /// Whether the process is ending, so that HTTP connections end with their next response.
     pub is_draining: Cell<bool>,
+    /// Whether idle HTTP connections of a process that is ending stay until their next response.
+    pub(crate) keeps_idle: Cell<bool>,
     /// How many HTTP clients above the limit of their frontend it is answering.
     pub(crate) refusing: Cell<usize>,
     /// The access lines of its HTTP requests.
     pub lines: Lines,
-    /// Its connections, for listing.
     pub connections: RefCell<ConnectionList>,
     /// The buffers of its TLS sessions.
     pub(crate) tls: Rc<Scratch>,
@@ -100,6 +100,7 @@ impl Worker {
             pool: Pool::default(),
             buffers: Rc::default(),
             is_draining: Cell::new(false),
+            keeps_idle: Cell::new(false),
             refusing: Cell::new(0),
             connections: RefCell::default(),
             tls: Rc::default(),

@@ -1,5 +1,7 @@
 //! `ballast`: what the data plane answers about tables, end to end.
 
+use std::fs;
+
 use ballast_core::ack::Refused;
 use support::Ballast;
 
@@ -30,4 +32,22 @@ fn a_refused_table_is_named_by_its_generation_if_it_could_be_read() {
     assert_eq!(manifest.problems.len(), 1);
     let newer = refused(&ballast, "{version: 2, generation: 46}");
     assert_eq!(newer.generation, Some(46));
+}
+
+/// The last table is served on, and nothing but the log once said that it is gone.
+#[test]
+fn a_table_that_is_gone_for_longer_than_an_editor_takes_is_a_refusal() {
+    let ballast = Ballast::serve(GOOD, 1);
+    let aside = ballast.table_path().with_file_name("aside");
+    fs::rename(ballast.table_path(), &aside).unwrap();
+    ballast.until(|ballast| ballast.ack().unwrap().refused.is_some());
+    let refused = ballast.ack().unwrap().refused.unwrap();
+    assert_eq!((refused.generation, &*refused.digest), (None, ""));
+    let why = &refused.problems[0].why;
+    assert!(why.contains("table.yaml"), "{why}");
+    let counted = "ballast_table_refused_total 1\n";
+    assert!(ballast.metrics().contains(counted), "{}", ballast.metrics());
+    fs::rename(&aside, ballast.table_path()).unwrap();
+    ballast.until(|ballast| ballast.ack().unwrap().refused.is_none());
+    assert!(ballast.metrics().contains(counted));
 }

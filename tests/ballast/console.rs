@@ -252,10 +252,13 @@ fn tools_of_haproxy_read_the_version_of_a_haproxy_that_can_do_the_same() {
     let typed = say(&ballast, "show info typed\n");
     assert!(typed.contains(&format!(":str:{VERSION}\n")), "{typed}");
     // What it was built from is Ballast's.
-    let built = concat!("\nBuild info: ballast ", env!("CARGO_PKG_VERSION"), "\n");
-    assert!(info.contains(built), "{info}");
+    let built = format!("\nBuild info: ballast {}\n", *ballast::VERSION);
+    assert!(info.contains(&built), "{info}");
     let metrics = ballast.metrics();
-    let metric = format!("\nhaproxy_process_build_info{{version=\"{VERSION}\"}} 1\n");
+    let metric = format!(
+        "\nhaproxy_process_build_info{{version=\"{VERSION}\",commit=\"{}\"}} 1\n",
+        ballast::COMMIT
+    );
     assert!(metrics.contains(&metric), "{metrics}");
 }
 

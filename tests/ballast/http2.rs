@@ -671,7 +671,7 @@ fn operators_see_requests_of_http2() {
         ("haproxy", "\"GET http://shop.example/a?q=1 HTTP/2.0\""),
         (
             "json",
-            "\"method\":\"GET\",\"path\":\"/a?q=1\",\"host\":\"shop.example\",\"status\":200",
+            "\"method\":\"GET\",\"path\":\"/a?q=1\",\"host\":\"shop.example\",\"version\":\"HTTP/2.0\",\"status\":200",
         ),
     ] {
         let syslog = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();

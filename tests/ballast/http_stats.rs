@@ -76,8 +76,8 @@ impl Logged {
     }
 
     fn cell(&self, proxy: &str, row: &str, column: &str) -> String {
-        let shared = self.ballast.running.shared();
-        let chunks = stats::csv(shared.stats.snapshot(shared), Selection::of_page("/;csv"));
+        let stats = self.ballast.running.stats();
+        let chunks = stats::csv(stats.snapshot(), Selection::of_page("/;csv"));
         let csv = String::from_utf8(chunks.flatten().collect()).expect("text");
         rows(&csv)[&(proxy.to_owned(), row.to_owned())][column].clone()
     }
@@ -467,11 +467,20 @@ fn requests_and_responses_are_counted_at_every_place() {
     );
     metrics(&logged);
     snapshot(&logged);
+    // One request was denied. Another one was bad, and one found no endpoint.
+    let page = support::get(logged.ballast.running.admin()[0], "/").1;
+    let (_, row) = page.split_once("name=\"web/Frontend\"").expect("a row");
+    let (row, _) = row.split_once("</tr>").expect("a row");
+    let [denied, errors] = [
+        "<td class=\"n w\"><em class=\"warn\">1</em></td>",
+        "<td class=\"n\"><em class=\"warn\">2</em></td>",
+    ];
+    assert!(row.ends_with(&[denied, errors].concat()), "{row}");
 }
 
 fn metrics(logged: &Logged) {
-    let shared = logged.ballast.running.shared();
-    let snapshot = shared.stats.snapshot(shared);
+    let stats = logged.ballast.running.stats();
+    let snapshot = stats.snapshot();
     let chunks = stats::metrics(snapshot, Selection::of_metrics(""));
     let metrics = String::from_utf8(chunks.flatten().collect()).expect("text");
     for line in [
@@ -520,8 +529,8 @@ fn snapshot(logged: &Logged) {
 fn a_tcp_frontend_has_no_columns_of_http() {
     let ballast = Ballast::serve(&support::table("", "", &[support::named_server("a")]), 1);
     support::ask(ballast.address()).unwrap();
-    let shared = ballast.running.shared();
-    let chunks = stats::csv(shared.stats.snapshot(shared), Selection::of_page("/;csv"));
+    let stats = ballast.running.stats();
+    let chunks = stats::csv(stats.snapshot(), Selection::of_page("/;csv"));
     let csv = String::from_utf8(chunks.flatten().collect()).unwrap();
     let rows = rows(&csv);
     for ((_, name), row) in &rows {

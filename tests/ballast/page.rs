@@ -58,6 +58,23 @@ services:
 }
 
 #[test]
+fn the_reason_of_a_loop_is_shown_where_there_is_little_room_too() {
+    let port = support::free_port();
+    let table = format!(
+        "version: 1
+frontends: [{{name: f, bind: [\"127.0.0.1:{port}\"], protocol: tcp, service: s}}]
+services: [{{name: s, endpoints: [{{address: \"127.0.0.1:{port}\"}}]}}]
+"
+    );
+    let ballast = Ballast::serve(&table, 1);
+    let page = support::get(ballast.running.admin()[0], "/").1;
+    assert!(
+        page.contains("<small class=\"narrow\">a loop</small>"),
+        "{page}"
+    );
+}
+
+#[test]
 fn a_reader_that_takes_gzip_gets_less() {
     let ballast = Ballast::serve(&table("", "", &[named_server("a")]), 1);
     let admin = ballast.running.admin()[0];

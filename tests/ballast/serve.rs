@@ -381,9 +381,12 @@ fn the_end_is_announced_and_lets_connections_finish() {
 fn a_data_plane_that_is_dropped_serves_nobody() {
     let ballast = Ballast::serve(&table("", "", &[named_server("a")]), 1);
     let address = ballast.address();
+    let admin = ballast.running.admin()[0];
     assert_eq!(ask(address).unwrap(), "a");
     drop(ballast);
-    support::until("nobody listens", || {
-        std::net::TcpStream::connect(address).is_err()
-    });
+    for address in [address, admin] {
+        support::until("nobody listens", || {
+            std::net::TcpStream::connect(address).is_err()
+        });
+    }
 }

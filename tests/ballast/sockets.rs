@@ -75,9 +75,10 @@ fn any_table(rng: &mut Rng, port: u16, generation: u64) -> (String, BTreeSet<Soc
         if listens || is_http {
             wanted.extend(binds.iter().copied());
         }
-        let serves = match is_http {
-            true => "protocol: http, default: {status: 404}".into(),
-            false => format!("protocol: tcp, service: {service}"),
+        let serves = if is_http {
+            "protocol: http, default: {status: 404}".into()
+        } else {
+            format!("protocol: tcp, service: {service}")
         };
         let binds: Vec<_> = binds.iter().map(|bind| format!("\"{bind}\"")).collect();
         let name = rng.below(3);

@@ -324,7 +324,7 @@ fn peaks_rates_and_history_tell_what_happened() {
     assert_eq!(number(&rows, "s", "BACKEND", "smax"), 6);
     assert_eq!(number(&rows, "f", "FRONTEND", "smax"), 6);
     assert!(number(&rows, "f", "FRONTEND", "conn_rate_max") > 0);
-    let stats = &ballast.running.shared().stats;
+    let stats = ballast.running.stats();
     let moved = |history: Vec<stats::Second>| {
         let sum = |of: fn(&stats::Second) -> u64| history.iter().map(of).sum::<u64>();
         assert_eq!(history.len(), 600);
@@ -347,8 +347,8 @@ fn a_frontend_that_leaves_and_comes_back_counts_once_for_the_process() {
     };
     let ballast = Ballast::serve(&with, 2);
     let counted = || {
-        let shared = ballast.running.shared();
-        let process = &shared.stats.snapshot(shared).process;
+        let stats = ballast.running.stats();
+        let process = &stats.snapshot().process;
         (process.sessions, process.bytes_out)
     };
     let echo = |client: &mut std::net::TcpStream| {
@@ -405,14 +405,14 @@ services:
 }
 
 fn csv(ballast: &Ballast, address: &str) -> String {
-    let shared = ballast.running.shared();
-    let snapshot = shared.stats.snapshot(shared);
+    let stats = ballast.running.stats();
+    let snapshot = stats.snapshot();
     text(stats::csv(snapshot, Selection::of_page(address)))
 }
 
 fn metrics(ballast: &Ballast, query: &str) -> String {
-    let shared = ballast.running.shared();
-    let snapshot = shared.stats.snapshot(shared);
+    let stats = ballast.running.stats();
+    let snapshot = stats.snapshot();
     text(stats::metrics(snapshot, Selection::of_metrics(query)))
 }
 

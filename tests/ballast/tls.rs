@@ -13,12 +13,13 @@ pub(crate) mod server;
 mod swaps;
 mod trailers;
 
+use std::fs;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr};
 use std::sync::Arc;
 use std::thread;
 
-use client::{Tls, config, config_of, showing, visit};
+use client::{Tls, config, config_of, showing, showing_with_key, visit};
 use rustls::version::{TLS12, TLS13};
 use support::papers::Papers;
 use support::{Ballast, connect, echo_server, server};
@@ -176,12 +177,65 @@ fn clients_show_certificates_where_they_must() {
         );
         let refused = 1 + u64::from(!nobody_is_served);
         ballast.until(|ballast| handshakes(ballast, "bad-client-certificate") == refused);
+        let metrics = ballast.metrics();
+        let errors = format!("haproxy_frontend_request_errors_total{{proxy=\"f\"}} {refused}\n");
+        assert!(metrics.contains(&errors), "{metrics}");
     }
     // Without the authorities nobody can be believed, so nobody is served.
     let more = format!(", client-auth: {{ca: {}}}", papers.named("none.pem"));
     let ballast = Ballast::serve(&table(&papers, &["shop"], &more, echo_server()), 1);
     assert!(visit(ballast.address(), &guest, "shop.test").is_err());
     assert_eq!(exceptions(&ballast).len(), 1);
+}
+
+#[test]
+fn a_client_may_show_a_certificate_of_the_file_itself() {
+    let papers = Papers::new();
+    papers.issue("shop", &["shop.test"]);
+    papers.sign_itself("self", &[], false);
+    papers.sign_itself("old", &[], true);
+    papers.sign_itself("other", &[], false);
+    papers.sign_itself_alone("alone", &[]);
+    papers.issue("leaf", &[]);
+    let read = |files: &[&str]| {
+        let texts = files
+            .iter()
+            .map(|file| fs::read(papers.path(file)).unwrap());
+        texts.collect::<Vec<_>>().concat()
+    };
+    papers.write("clients.pem", &read(&["self.crt", "old.crt", "alone.crt"]));
+    papers.write("alone.pem", &read(&["alone.crt"]));
+    for (ca, cases) in [
+        (
+            "clients.pem",
+            &[
+                ("self", true),
+                ("alone", true),
+                ("old", false),
+                ("other", false),
+                ("leaf", false),
+                // Signed by a certificate that may sign nothing.
+                ("of-alone", false),
+            ][..],
+        ),
+        (
+            "alone.pem",
+            &[("alone", true), ("of-alone", false), ("self", false)],
+        ),
+    ] {
+        let more = format!(", client-auth: {{ca: {}}}", papers.named(ca));
+        let ballast = Ballast::serve(&table(&papers, &["shop"], &more, echo_server()), 1);
+        for (name, is_served) in cases {
+            let config = Arc::new(showing(&papers, &papers, name));
+            let visited = visit(ballast.address(), &config, "shop.test");
+            assert_eq!(visited.is_ok(), *is_served, "{ca}: {name}");
+        }
+        // The certificate of the file, with another key.
+        let stolen = Arc::new(showing_with_key(&papers, "alone", "other"));
+        assert!(visit(ballast.address(), &stolen, "shop.test").is_err());
+        let refused = 1 + cases.iter().filter(|(_, is_served)| !is_served).count() as u64;
+        ballast.until(|ballast| handshakes(ballast, "bad-client-certificate") == refused);
+    }
 }
 
 #[test]

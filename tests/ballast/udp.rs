@@ -9,12 +9,14 @@ mod networks;
 mod ports;
 
 use std::net::{SocketAddr, UdpSocket};
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use ballast_core::ack::ExceptionState;
 use ballast_core::flow::{Dropped, FlowEnd, UdpCounters};
 use support::{Ballast, ask, named_server};
+use tokio::sync::oneshot;
 
 #[test]
 fn datagrams_of_any_size_there_and_back_over_both_families() {
@@ -205,6 +207,40 @@ fn answering_to(
         }
     });
     address
+}
+
+/// Flows that there are go on. Nobody else is listened to, and the statistics say so.
+#[test]
+fn a_process_that_ends_begins_no_flow_and_says_why() {
+    let server = echo("127.0.0.1:0");
+    let ballast = Ballast::serve(&table("127.0.0.1:0", "", "", &[server]), 1);
+    let (first, late) = (client(ballast.address()), client(ballast.address()));
+    assert_eq!(say(&first, "before"), "before");
+    let shared = Arc::clone(ballast.running.shared());
+    let Ballast { running, .. } = ballast;
+    let (over, is_over) = oneshot::channel::<()>();
+    let ending = thread::spawn(move || {
+        support::run(async {
+            let ended = running.drain(std::future::pending());
+            tokio::select! {
+                _ = ended => {}
+                _ = is_over => {}
+            }
+        });
+    });
+    let dropped = || {
+        let plan = shared.live.plan();
+        let counts = plan.frontends()[0].state().udp_counts();
+        counts.dropped[Dropped::Ending.index()]
+    };
+    support::until("no listening socket", || {
+        shared.status.listening().is_empty()
+    });
+    late.send(b"too late").unwrap();
+    support::until("a dropped datagram", || dropped() == 1);
+    assert_eq!(say(&first, "after"), "after");
+    over.send(()).unwrap();
+    ending.join().unwrap();
 }
 
 fn client(to: SocketAddr) -> UdpSocket {

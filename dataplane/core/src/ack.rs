@@ -30,7 +30,6 @@ impl Ack {
     pub const VERSION: u32 = 1;
 
     /// The first ack of a process: nothing is served yet.
-    #[must_use]
     pub fn new(instance: String) -> Self {
         Self {
             version: Self::VERSION,
@@ -62,16 +61,17 @@ pub struct Refused {
     pub problems: Vec<Problem>,
 }
 
+/// How the reason of an exception begins where the bind accepts clients, and only a part of what is behind it cannot be used.
+pub const IN_PART: &str = "serves in part: ";
+
 /// A bind that does not listen as the table asks.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Exception {
-    /// The frontend.
     pub frontend: Name,
     /// The bind: one address, or `*:PORT` if the state holds for all of its addresses.
     pub bind: Bind,
     /// The state of the bind.
     pub state: ExceptionState,
-    /// Why.
     pub why: String,
 }
 
@@ -93,7 +93,6 @@ impl ExceptionState {
     pub const ALL: [Self; 4] = [Self::Failed, Self::Idle, Self::NotLocal, Self::NotYetServed];
 
     /// The word in the ack.
-    #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
             Self::Failed => "failed",

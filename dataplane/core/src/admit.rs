@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::Waker;
 
-use crate::affinity::shards::ClientKey;
+use crate::clients::ClientKey;
 use crate::gauge::Gauge;
 use crate::moment::Moment;
 use crate::rng::mix;
@@ -70,7 +70,6 @@ pub struct AdmitState {
 
 impl AdmitState {
     /// Creates a state without connections. The random seed prevents clients from choosing addresses that collide.
-    #[must_use]
     pub fn new(seed: u64) -> Self {
         Self {
             connections: Gauge::default(),
@@ -83,13 +82,11 @@ impl AdmitState {
     }
 
     /// The number of connections now, including those about to be accepted.
-    #[must_use]
     pub fn current(&self) -> u32 {
         self.connections.current()
     }
 
     /// The highest number of connections so far.
-    #[must_use]
     pub fn peak(&self) -> u32 {
         self.connections.peak()
     }
@@ -100,7 +97,6 @@ impl AdmitState {
     }
 
     /// The number of waiting accept loops.
-    #[must_use]
     pub fn waiting(&self) -> usize {
         self.waiting.load(Ordering::Relaxed)
     }
@@ -125,7 +121,7 @@ impl AdmitState {
     }
 
     /// Admits `client` or returns the refusal. With `on-limit: wait`, `permit` is the one with which the connection was
-    /// accepted; with `reject` there is none.
+    /// accepted; with `reject` none waits.
     pub fn admit(
         self: &Arc<Self>,
         limits: &Limits,
@@ -303,7 +299,7 @@ pub struct Waiting {
 }
 
 impl Waiting {
-    /// Ends the wait, in order to ask again. `Some` if it was woken by a release, of which no other waiter was told.
+    /// Ends the wait, in order to ask again. `Some` if it was woken by a release, of which no other waiter was notified.
     #[must_use]
     pub fn finish(mut self) -> Option<Wakeup> {
         self.is_finished = true;
@@ -435,7 +431,6 @@ impl Refusal {
     ];
 
     /// Its word in the table's reference.
-    #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
             Self::SourceRange => "source-range",
@@ -451,7 +446,6 @@ impl Refusal {
     }
 
     /// Its index in an array of counters.
-    #[must_use]
     pub const fn index(self) -> usize {
         self as usize
     }

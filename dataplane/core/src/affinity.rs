@@ -5,24 +5,16 @@
 //! [`ServiceState`](crate::service::ServiceState), is created for the first client, and survives swaps.
 //!
 //! A service remembers at most 131,072 clients, which take about 8 MB. Above that, of a few entries looked at, the one not used
-//! for the longest time is evicted; its client is then assigned anew by rendezvous hashing.
+//! for the longest time is evicted; its client is then assigned again by rendezvous hashing.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::time::Duration;
 
+use crate::clients::{self, ClientKey, Entry, Shards};
 use crate::moment::{Moment, whole_millis};
 use crate::rng::Rng;
 
 pub mod cookie;
-pub(crate) mod shards;
-
-use shards::{ClientKey, Entry, Shards};
-
-/// The canonical form of a client's address: an IPv4-mapped IPv6 address becomes IPv4.
-#[must_use]
-pub fn canonical(client: SocketAddr) -> SocketAddr {
-    SocketAddr::new(client.ip().to_canonical(), client.port())
-}
 
 /// The remembered endpoints of one service's clients.
 #[derive(Debug)]
@@ -36,19 +28,16 @@ impl Affinity {
     }
 
     /// The number of remembered clients, including expired entries that have not been swept yet.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
     /// Whether no client is remembered.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
     /// Up to `most` clients that are remembered, each with the hash of its endpoint and the moment when it is forgotten.
-    #[must_use]
     pub fn list(&self, most: usize, now: Moment) -> Vec<(IpAddr, u64, Moment)> {
         let mut list = Vec::new();
         self.0.each(|client, remembered| {
@@ -66,7 +55,6 @@ impl Affinity {
         Some((found.endpoint, found.until))
     }
 
-    /// Forgets a client.
     pub fn forget(&self, client: IpAddr) {
         self.0.forget_if(ClientKey::address(client), |_| true);
     }
@@ -124,7 +112,6 @@ impl Affinity {
     }
 }
 
-/// The remembered endpoint of one client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RememberedEndpoint {
     /// The endpoint's hash, which is unique within its service.
@@ -150,7 +137,7 @@ impl Entry for RememberedEndpoint {
 /// The most entries of a shard.
 const ROOM: usize = 2048;
 /// The clients that a service remembers at most.
-pub const MOST_CLIENTS: usize = ROOM * shards::SHARDS;
+pub const MOST_CLIENTS: usize = ROOM * clients::SHARDS;
 
 #[cfg(test)]
 mod tests {
@@ -187,19 +174,6 @@ mod tests {
     }
 
     #[test]
-    fn an_address_has_one_form() {
-        let cases = [
-            ("10.0.0.1:7", "10.0.0.1:7"),
-            ("[::ffff:10.0.0.1]:7", "10.0.0.1:7"),
-            ("[2001:db8::1]:7", "[2001:db8::1]:7"),
-            ("[::10.0.0.1]:7", "[::10.0.0.1]:7"),
-        ];
-        for (given, form) in cases {
-            assert_eq!(canonical(given.parse().unwrap()), form.parse().unwrap());
-        }
-    }
-
-    #[test]
     fn a_client_is_remembered_for_as_long_as_it_keeps_coming() {
         let affinity = Affinity::new(&mut Rng::new(1));
         assert_eq!(affinity.recall(ip(1), HOUR, Moment(0)), None);
@@ -230,11 +204,11 @@ mod tests {
     #[test]
     fn the_number_of_clients_is_bounded_and_the_recent_ones_stay() {
         let affinity = Affinity::new(&mut Rng::new(2));
-        let bound = u32::try_from(ROOM * shards::SHARDS).unwrap();
+        let bound = u32::try_from(ROOM * clients::SHARDS).unwrap();
         for n in 0..2 * bound {
             affinity.remember(ip(n), 1, 0, HOUR, Moment(n.into()));
         }
-        assert!(affinity.len() <= ROOM * shards::SHARDS);
+        assert!(affinity.len() <= ROOM * clients::SHARDS);
         let now = Moment(u64::from(2 * bound));
         let recent = (2 * bound - 1000..2 * bound)
             .filter(|n| affinity.recall(ip(*n), HOUR, now).is_some())

@@ -6,7 +6,7 @@
 use std::path::Path;
 
 use crate::forward::{
-    Edits, Head, Sink, write_framing, write_hsts, write_persistence, write_status,
+    Edits, HeadWriter, Sink, write_framing, write_hsts, write_persistence, write_status,
 };
 use crate::http::{Framing, Version};
 use crate::table::{HeaderEdits, MaxAge};
@@ -44,7 +44,6 @@ enum Body<'a> {
 /// The properties of a request, its connection and its frontend that decide how an answer is written.
 #[derive(Clone, Copy, Debug)]
 pub struct Recipient<'a> {
-    /// The version of the request.
     pub version: Version,
     /// Whether the request's method is `HEAD`: the answer then has no body.
     pub asks_for_head: bool,
@@ -58,13 +57,11 @@ pub struct Recipient<'a> {
 
 impl<'a> OwnAnswer<'a> {
     /// The built-in page for this status, in the form that the client prefers: [`Form::accepted_by`].
-    #[must_use]
     pub fn page_as(status: u16, form: Form) -> Self {
         Self::with(status, Body::Page(Page { status, form }))
     }
 
     /// An answer whose body is a file that the table names. `content_type` is the table's, or that of [`content_type`].
-    #[must_use]
     pub fn file(status: u16, content_type: &'a str, bytes: &'a [u8]) -> Self {
         let body = Body::File {
             content_type,
@@ -74,7 +71,6 @@ impl<'a> OwnAnswer<'a> {
     }
 
     /// A redirect. `location` was written by [`Redirect::write_location`](crate::route::Redirect::write_location).
-    #[must_use]
     pub fn redirect(status: u16, location: &'a [u8]) -> Self {
         Self {
             location: Some(location),
@@ -106,19 +102,15 @@ impl<'a> OwnAnswer<'a> {
     }
 
     /// The status that the client gets.
-    #[must_use]
     pub fn status(&self) -> u16 {
         self.status
     }
 
     /// The status that is counted and logged: that of the answer in whose place it is, as with haproxy's `errorfile`.
-    #[must_use]
     pub fn counted_status(&self) -> u16 {
         self.counted
     }
 
-    /// The length of the body.
-    #[must_use]
     pub fn length(&self) -> usize {
         match self.body {
             Body::Page(page) => {
@@ -159,13 +151,12 @@ pub fn write(out: &mut Vec<u8>, answer: &OwnAnswer<'_>, to: &Recipient<'_>) {
     }
 }
 
-/// Writes the fields of the answer.
 pub fn write_fields(out: &mut impl Sink, answer: &OwnAnswer<'_>, to: &Recipient<'_>) {
     if !matches!(answer.status, NO_CONTENT | NOT_MODIFIED) {
         let length = u64::try_from(answer.length()).unwrap_or(u64::MAX);
         write_framing(out, Framing::Length(length));
     }
-    let mut head = Head::new(out, to.edits.after(answer.edits));
+    let mut head = HeadWriter::new(out, to.edits.after(answer.edits));
     if let Some(content_type) = answer.content_type() {
         head.field("Content-Type", content_type.as_bytes());
     }
@@ -186,7 +177,6 @@ pub fn write_fields(out: &mut impl Sink, answer: &OwnAnswer<'_>, to: &Recipient<
 }
 
 /// The Content-Type of a file of the table, by its name. A file of an unknown kind is a page.
-#[must_use]
 pub fn content_type(file: &Path) -> &'static str {
     let extension = file.extension().and_then(|text| text.to_str());
     let lower = extension.unwrap_or_default().to_ascii_lowercase();

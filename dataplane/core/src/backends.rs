@@ -2,7 +2,7 @@
 //!
 //! A client that has affinity to one of the services stays with it while it can serve the client. All others are shared out by
 //! weight: of each hundred choices, of all workers together, a service gets its share to the last one. A service that can serve
-//! nobody gives its share to the others. Where no service can, the choice goes by weight alone, and the pick that follows says
+//! none gives its share to the others. Where no service can, the choice goes by weight alone, and the pick that follows says
 //! why there is no endpoint.
 //!
 //! A choice allocates nothing, and takes no lock but those of affinity by address. Where the table names one `service`, there is
@@ -16,7 +16,7 @@ use crate::endpoint::EndpointState;
 use crate::http::Field;
 use crate::moment::Moment;
 use crate::pick::{Key, ToService, Tried};
-use crate::plan::{RouteRecords, Tally};
+use crate::records::{RouteRecords, Tally};
 use crate::service::Service;
 use crate::table::{self, HeaderEdits, Name};
 
@@ -57,7 +57,6 @@ struct Backend {
 /// The service of one client or request.
 #[derive(Clone, Copy, Debug)]
 pub struct Chosen<'b> {
-    /// The service.
     pub service: &'b Arc<Service>,
     /// Its place in the list of backends: what [`Backends::request_headers`] and [`Backends::response_headers`] want.
     pub place: usize,
@@ -142,7 +141,6 @@ impl Backends {
     }
 
     /// The service that this endpoint belongs to, if it is one of these.
-    #[must_use]
     pub fn service_of(&self, endpoint: &EndpointState) -> Option<&Arc<Service>> {
         let is_its = |service: &Arc<Service>| Arc::ptr_eq(service.state(), endpoint.service());
         match &self.0 {
@@ -154,14 +152,11 @@ impl Backends {
         }
     }
 
-    /// The edits of requests of the backend at `place`.
-    #[must_use]
     pub fn request_headers(&self, place: usize) -> Option<&HeaderEdits> {
         self.backend(place)?.request_headers.as_deref()
     }
 
     /// The edits of responses of the backend at `place`.
-    #[must_use]
     pub fn response_headers(&self, place: usize) -> Option<&HeaderEdits> {
         self.backend(place)?.response_headers.as_deref()
     }
@@ -218,7 +213,7 @@ impl Several {
                 last = Some((affinity, place));
             }
         }
-        // If that one cannot serve it, the client is nobody's: what it used before does not count any more.
+        // If that one cannot serve it, the client belongs to none: what it used before does not count any more.
         let (affinity, place) = last?;
         let backend = self.list.get(place)?;
         let stays = backend.service.can_keep(&affinity, tried, now);
@@ -235,7 +230,7 @@ impl Several {
             .unwrap_or(0)
     }
 
-    /// The place of the service whose turn it is among those for which `may_serve` is true; `None` if there is none.
+    /// The place of the service whose turn it is among those for which `may_serve` is true; `None` if none is.
     fn share(&self, turn: u64, may_serve: impl Fn(&Backend) -> bool) -> Option<usize> {
         let list = self.list.iter().enumerate();
         let candidates = list.filter(|(_, backend)| backend.weight > 0 && may_serve(backend));
@@ -261,7 +256,6 @@ impl Several {
 pub(crate) struct Spec<'t> {
     pub(crate) service: Option<&'t Name>,
     pub(crate) backends: &'t [table::Backend],
-    /// The name of the route.
     pub(crate) name: Option<&'t Name>,
     /// The place of the route among all of its frontend; `None`: the frontend itself says it.
     pub(crate) place: Option<usize>,
@@ -292,7 +286,6 @@ impl<'t> Spec<'t> {
 /// What compiling needs in addition to the table.
 #[derive(Clone, Copy)]
 pub(crate) struct BackendsContext<'a> {
-    /// The service of this name.
     pub(crate) services: &'a dyn Fn(&Name) -> Option<Arc<Service>>,
     /// The records of the frontend; `None` where it has neither backends nor routes.
     pub(crate) records: Option<&'a RouteRecords>,

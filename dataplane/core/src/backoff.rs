@@ -18,7 +18,6 @@ pub struct Backoff {
 
 impl Backoff {
     /// Begins with a delay of at most `first`.
-    #[must_use]
     pub fn new(first: Duration, longest: Duration) -> Self {
         let first = first.min(longest);
         Self {

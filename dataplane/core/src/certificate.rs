@@ -30,7 +30,7 @@ pub struct CertificateNames {
 
 impl CertificateNames {
     /// For each certificate, in the order of the table: the names that it is offered for, and whether it can be used. Names are in
-    /// lower case, without a dot at the end; `*.` at the beginning stands for exactly one label.
+    /// lower case, without a dot at the end; `*.` at the beginning matches exactly one label.
     pub fn new<'a, Names: IntoIterator<Item = &'a str>>(
         certificates: impl IntoIterator<Item = (Names, bool)>,
         unknown: UnknownName,
@@ -62,7 +62,6 @@ impl CertificateNames {
     /// The places of the certificates for a client that asks for this name, or for none: those of the exact name, then those of
     /// the wildcard, in the order of the table; else the first certificate. Empty: the client is refused. Case, and a dot at the
     /// end of the name, are ignored.
-    #[must_use]
     pub fn find(&self, server_name: Option<&str>) -> &[usize] {
         let without = |policy| match policy {
             UnknownName::Default => &*self.first,
@@ -72,9 +71,10 @@ impl CertificateNames {
             return without(self.no_name);
         };
         let name = name.strip_suffix('.').unwrap_or(name);
-        let name: Cow<'_, str> = match name.bytes().any(|byte| byte.is_ascii_uppercase()) {
-            true => name.to_ascii_lowercase().into(),
-            false => name.into(),
+        let name: Cow<'_, str> = if name.bytes().any(|byte| byte.is_ascii_uppercase()) {
+            name.to_ascii_lowercase().into()
+        } else {
+            name.into()
         };
         let wildcard = || self.wildcards.get(name.split_once('.')?.1);
         match self.exact.get(&*name).or_else(wildcard) {
@@ -91,7 +91,6 @@ impl CertificateNames {
 }
 
 /// Whether a certificate with these names is good for a name that the table offers it for. Clients refuse it otherwise.
-#[must_use]
 pub fn is_covered<'a>(name: &HostPattern, names: impl IntoIterator<Item = &'a str>) -> bool {
     names
         .into_iter()
@@ -172,7 +171,7 @@ mod tests {
                 assert_eq!(names.refuses(name), expected.is_empty(), "{name:?}");
             }
         }
-        // A wildcard stands for one label.
+        // A wildcard matches one label.
         for name in ["star.test", "a.b.star.test", "other.test", "test", "."] {
             assert_eq!(names(UnknownName::Default).find(Some(name)), [0], "{name}");
             assert!(!names(UnknownName::Default).refuses(Some(name)), "{name}");

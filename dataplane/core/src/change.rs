@@ -52,9 +52,10 @@ pub fn change(bound: &BTreeSet<SocketKey>, old: &Plan, new: &Plan) -> Change {
         gone_endpoints: gone(old, new)
             .map(|(service, endpoint)| GoneEndpoint {
                 endpoint: Arc::clone(endpoint.live()),
-                connections: match was_moved(endpoint.address(), service, new) {
-                    true => OnGone::Keep,
-                    false => service.spec().on_removed,
+                connections: if was_moved(endpoint.address(), service, new) {
+                    OnGone::Keep
+                } else {
+                    service.spec().on_removed
                 },
             })
             .chain(left_behind(old, new))

@@ -29,13 +29,10 @@ use crate::table::{self, Name, OnLimit, Protocol, ProxyVersion, RoutingTable, St
 /// What compiling needs in addition to the table.
 #[derive(Debug)]
 pub struct CompileContext<'a> {
-    /// The present moment.
     pub now: Moment,
-    /// The number of workers.
     pub workers: usize,
     /// Whether the kernel supports IPv6, so that `*` includes `[::]`.
     pub ipv6: bool,
-    /// The addresses of this host.
     pub host: &'a HostAddresses,
     /// Source of seeds for hashes of values that clients choose.
     pub rng: &'a mut Rng,
@@ -312,7 +309,7 @@ fn frontend(
     plan: &Plan,
     context: &mut CompileContext<'_>,
 ) -> Frontend {
-    let transport = Transport::of(spec.protocol);
+    let transport = spec.protocol.transport();
     let state = previous_states.get(&spec.name).map_or_else(
         || {
             Arc::new(FrontendState::new(

@@ -27,13 +27,18 @@ impl Cell {
         self.0.store(before.wrapping_sub(n), Ordering::Relaxed);
     }
 
+    /// Continues from this number. Only its worker may call this, or who knows that it counts nothing yet.
+    pub fn resume(&self, kind: Kind, number: u64) {
+        self.0
+            .store(kind.both(self.value(), number), Ordering::Relaxed);
+    }
+
     /// Resets the cell. Only its worker may call this.
     pub fn clear(&self) {
         self.0.store(0, Ordering::Relaxed);
     }
 
     /// The present value.
-    #[must_use]
     pub fn value(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
@@ -49,7 +54,6 @@ pub struct PerWorker<T>(Box<[OnceLock<Box<T>>]>);
 
 impl<T: Default> PerWorker<T> {
     /// Creates room for `workers` workers.
-    #[must_use]
     pub fn new(workers: usize) -> Self {
         Self((0..workers.max(1)).map(|_| OnceLock::new()).collect())
     }
@@ -61,7 +65,6 @@ impl<T: Default> PerWorker<T> {
     }
 
     /// The cells of `worker`, if it has ever counted.
-    #[must_use]
     pub fn if_any(&self, worker: WorkerId) -> Option<&T> {
         self.0.get(worker.0)?.get().map(Box::as_ref)
     }
@@ -90,7 +93,6 @@ pub enum Kind {
 impl Kind {
     /// One number of two.
     #[inline]
-    #[must_use]
     pub const fn both(self, one: u64, other: u64) -> u64 {
         match self {
             Self::Sum => one.wrapping_add(other),
@@ -101,7 +103,6 @@ impl Kind {
 
     /// What was counted since the counters were cleared.
     #[inline]
-    #[must_use]
     pub const fn since(self, now: u64, cleared: u64) -> u64 {
         match self {
             Self::Sum => now.saturating_sub(cleared),
@@ -145,7 +146,6 @@ impl<'a> Reading<'a> {
 
 impl<C> Counter<C> {
     /// A counter that no rendering shows by itself.
-    #[must_use]
     pub const fn new(name: &'static str, read: for<'a> fn(&'a C) -> Reading<'a>) -> Self {
         Self {
             name,
@@ -195,8 +195,10 @@ pub trait Counts: Copy + Default + 'static {
     /// What was counted since the counters were `cleared`.
     fn subtract(&mut self, cleared: &Self);
 
+    /// Continues a counter of these cells, into which no worker counts yet, from the numbers of another process.
+    fn resume(cells: &Self::Cells, counter: &str, numbers: &[u64]);
+
     /// What all workers have counted.
-    #[must_use]
     fn of(all: Option<&PerWorker<Self::Cells>>) -> Self {
         let mut sum = Self::default();
         for cells in all.into_iter().flat_map(PerWorker::each) {
@@ -214,7 +216,6 @@ pub trait Counts: Copy + Default + 'static {
     }
 
     /// How much failed in all.
-    #[must_use]
     fn failed(&self) -> u64 {
         self.failures().map(|(_, count)| count).sum()
     }
@@ -237,6 +238,16 @@ macro_rules! counters {
     (@each $this:ident $other:ident $name:ident [$reason:ty] |$one:ident, $two:ident| $both:expr) => {
         for ($one, $two) in $this.$name.iter_mut().zip(&$other.$name) {
             $both
+        }
+    };
+    (@resume $cells:ident $name:ident $kind:ident $numbers:ident) => {
+        if let Some(number) = $numbers.first() {
+            $cells.$name.resume($crate::counters::Kind::$kind, *number);
+        }
+    };
+    (@resume $cells:ident $name:ident $kind:ident [$reason:ty] $numbers:ident) => {
+        for (cell, number) in $cells.$name.iter().zip($numbers) {
+            cell.resume($crate::counters::Kind::$kind, *number);
         }
     };
     (@counter $name:ident) => {
@@ -279,6 +290,13 @@ macro_rules! counters {
             fn add(&mut self, cells: &$cells) {
                 use $crate::counters::Kind;
                 $($crate::counters!(@each self cells $name $([$reason])? |sum, cell| *sum = Kind::$kind.both(*sum, cell.value()));)*
+            }
+
+            fn resume(cells: &$cells, counter: &str, numbers: &[u64]) {
+                match counter {
+                    $(stringify!($name) => $crate::counters!(@resume cells $name $kind $([$reason])? numbers),)*
+                    _ => {}
+                }
             }
 
             fn merge(&mut self, other: &Self) {

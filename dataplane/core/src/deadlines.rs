@@ -29,7 +29,6 @@ impl Default for Deadlines {
 
 impl Deadlines {
     /// No deadlines yet.
-    #[must_use]
     pub fn new() -> Self {
         Self {
             slots: Chains::new(LEVELS * SLOTS),
@@ -46,7 +45,6 @@ impl Deadlines {
     }
 
     /// When `item` is due. The item must have a deadline.
-    #[must_use]
     pub fn deadline(&self, item: u32) -> Moment {
         Moment(self.deadlines.get(item as usize).copied().unwrap_or(0))
     }
@@ -75,7 +73,6 @@ impl Deadlines {
 
     /// A moment before which no deadline lies; `None` if there are no deadlines. It may be earlier than the next deadline: then
     /// nothing is popped, and the next call returns a later moment.
-    #[must_use]
     pub fn next(&self) -> Option<Moment> {
         self.next_slot().map(|(_, when)| Moment(when))
     }

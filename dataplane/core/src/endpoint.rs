@@ -12,9 +12,9 @@ use std::time::Duration;
 use crate::counters;
 use crate::counters::{Cell, Counts, PerWorker, WorkerId};
 use crate::gauge::Gauge;
-use crate::health::{ForcedHealth, Monitor};
 use crate::http::StatusClass;
 use crate::moment::{Moment, whole_millis};
+use crate::monitor::{ForcedHealth, Monitor};
 use crate::service::ServiceState;
 
 /// The state of an endpoint that outlives plans.
@@ -27,7 +27,6 @@ pub struct EndpointState {
     ejection: AtomicU64,
     /// When its slow start began, in milliseconds; 0 if it has its full share.
     ramp_began: AtomicU64,
-    /// A [`Verdict`].
     verdict: AtomicU8,
     /// Workers never lock this.
     monitor: Mutex<Option<Box<Monitor>>>,
@@ -37,7 +36,6 @@ pub struct EndpointState {
 
 impl EndpointState {
     /// Creates an endpoint without history: its checks count as passing, and it gets its full share.
-    #[must_use]
     pub fn new(service: &Arc<ServiceState>, address: SocketAddr) -> Self {
         Self {
             service: Arc::clone(service),
@@ -53,25 +51,20 @@ impl EndpointState {
     }
 
     /// The service that it belongs to.
-    #[must_use]
     pub fn service(&self) -> &Arc<ServiceState> {
         &self.service
     }
 
-    /// Its address.
-    #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
     /// The number of leases held now.
-    #[must_use]
     pub fn in_flight(&self) -> u32 {
         self.leases.current()
     }
 
     /// The highest number of leases so far.
-    #[must_use]
     pub fn peak(&self) -> u32 {
         self.leases.peak()
     }
@@ -91,8 +84,6 @@ impl EndpointState {
         }
     }
 
-    /// The counters of `worker`.
-    #[must_use]
     pub fn counters(&self, worker: WorkerId) -> &EndpointCounters {
         self.counters
             .get_or_init(|| PerWorker::new(self.service.workers()))
@@ -100,7 +91,6 @@ impl EndpointState {
     }
 
     /// The counters of all workers, if anything was ever counted.
-    #[must_use]
     pub fn all_counters(&self) -> Option<&PerWorker<EndpointCounters>> {
         self.counters.get()
     }
@@ -126,7 +116,6 @@ impl EndpointState {
     }
 
     /// Whether it may have no connections any more.
-    #[must_use]
     pub fn has_ended(&self) -> bool {
         self.ended.load(Ordering::SeqCst)
     }
@@ -137,13 +126,11 @@ impl EndpointState {
     }
 
     /// Whether its active checks pass; true if it has no checks.
-    #[must_use]
     pub fn is_passing(&self) -> bool {
         self.verdict.load(Ordering::Relaxed) != Verdict::Failing as u8
     }
 
     /// Whether an operator has it stop: it passes, and gets only clients that have affinity.
-    #[must_use]
     pub fn is_stopping(&self) -> bool {
         self.verdict.load(Ordering::Relaxed) == Verdict::Stopping as u8
     }
@@ -157,9 +144,10 @@ impl EndpointState {
     /// Sets the verdict of its checks. An endpoint that recovers is no longer ejected, begins its slow start, and may serve
     /// waiting clients. Returns whether anything changed.
     pub fn set_passing(&self, passing: bool, now: Moment) -> bool {
-        let verdict = match passing {
-            true => Verdict::Passing,
-            false => Verdict::Failing,
+        let verdict = if passing {
+            Verdict::Passing
+        } else {
+            Verdict::Failing
         };
         self.set_verdict(verdict, now)
     }
@@ -171,12 +159,25 @@ impl EndpointState {
                 monitor.force(health != ForcedHealth::Down, now);
             }
         });
-        let verdict = match health {
-            ForcedHealth::Up => Verdict::Passing,
-            ForcedHealth::Stopping => Verdict::Stopping,
-            ForcedHealth::Down => Verdict::Failing,
-        };
-        self.set_verdict(verdict, now);
+        self.set_verdict(Verdict::of(health), now);
+    }
+
+    /// What its checks, or an operator, say of it.
+    pub(crate) fn health(&self) -> ForcedHealth {
+        if self.is_stopping() {
+            ForcedHealth::Stopping
+        } else if self.is_passing() {
+            ForcedHealth::Up
+        } else {
+            ForcedHealth::Down
+        }
+    }
+
+    /// Continues from what another process knows of it: nothing has changed, so that no slow start begins.
+    pub(crate) fn resume(&self, health: ForcedHealth, monitor: Monitor) {
+        self.verdict
+            .store(Verdict::of(health) as u8, Ordering::SeqCst);
+        self.with_monitor(|known| *known = Some(Box::new(monitor)));
     }
 
     fn set_verdict(&self, verdict: Verdict, now: Moment) -> bool {
@@ -201,13 +202,11 @@ impl EndpointState {
     }
 
     /// Whether it is ejected at `now`.
-    #[must_use]
     pub fn is_ejected(&self, now: Moment) -> bool {
         self.ejection().until > now.0
     }
 
     /// When its ejection ends, if it is ejected at `now`.
-    #[must_use]
     pub fn ejected_until(&self, now: Moment) -> Option<Moment> {
         let until = self.ejection().until;
         (until > now.0).then_some(Moment(until))
@@ -225,7 +224,7 @@ impl EndpointState {
         }
     }
 
-    /// Whether its ejection is over and nobody has connected since. If so, the caller is to try it. Others see it as ejected
+    /// Whether its ejection is over and no client has connected since. If so, the caller is to try it. Others see it as ejected
     /// for the time `trial`, so that only one client at a time tries an endpoint that may still be unreachable.
     #[must_use]
     pub fn begin_trial(&self, trial: Duration, now: Moment) -> bool {
@@ -276,7 +275,7 @@ impl EndpointState {
     }
 
     /// Ejects it: for `first`, then twice as long each time, up to `longest`. If it stayed reachable for as long as its last
-    /// ejection, the series begins anew. `None` if it is already ejected, or if `began` lies before the end of its last
+    /// ejection, the series begins again. `None` if it is already ejected, or if `began` lies before the end of its last
     /// ejection: such a dial gives no new information.
     pub(crate) fn eject(
         &self,
@@ -374,20 +373,27 @@ enum Verdict {
     Stopping,
 }
 
+impl Verdict {
+    fn of(health: ForcedHealth) -> Self {
+        match health {
+            ForcedHealth::Up => Self::Passing,
+            ForcedHealth::Stopping => Self::Stopping,
+            ForcedHealth::Down => Self::Failing,
+        }
+    }
+}
+
 /// One connection counted on an endpoint, until this is dropped.
 #[derive(Debug)]
 #[must_use = "a lease that is dropped counts no longer"]
 pub struct Lease(Arc<EndpointState>);
 
 impl Lease {
-    /// The endpoint.
-    #[must_use]
     pub fn endpoint(&self) -> &Arc<EndpointState> {
         &self.0
     }
 
     /// The endpoint's address.
-    #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.0.address
     }
@@ -477,7 +483,6 @@ pub struct Idling {
 
 impl Idling {
     /// Counts one more; `is_private`: it belongs to one client.
-    #[must_use]
     pub fn begin(endpoint: &Arc<EndpointState>, worker: WorkerId, is_private: bool) -> Self {
         let this = Self {
             endpoint: Arc::clone(endpoint),
@@ -488,17 +493,16 @@ impl Idling {
         this
     }
 
-    /// The endpoint.
-    #[must_use]
     pub fn endpoint(&self) -> &Arc<EndpointState> {
         &self.endpoint
     }
 
     fn cell(&self) -> &Cell {
         let counters = self.endpoint.counters(self.worker);
-        match self.is_private {
-            true => &counters.idle_private,
-            false => &counters.idle_shared,
+        if self.is_private {
+            &counters.idle_private
+        } else {
+            &counters.idle_shared
         }
     }
 }
@@ -552,7 +556,7 @@ struct EjectionState {
     failures: u16,
     /// Ejections in a row; 7 bits.
     ejections: u8,
-    /// Whether nobody has connected since the ejection.
+    /// Whether no client has connected since the ejection.
     awaits_proof: bool,
 }
 

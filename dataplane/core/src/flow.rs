@@ -21,8 +21,8 @@ use std::time::Duration;
 
 use rustc_hash::FxHashSet;
 
-use crate::affinity::{canonical, shards::Seed};
 use crate::backends::Backends;
+use crate::clients::{Seed, canonical};
 use crate::counters::WorkerId;
 use crate::deadlines::Deadlines;
 use crate::endpoint::EndpointState;
@@ -33,7 +33,6 @@ use crate::service::{Failure, FailureNews};
 use crate::slots::Slots;
 
 mod bits;
-mod count;
 mod decide;
 mod entry;
 mod evict;
@@ -49,7 +48,7 @@ mod simulation;
 mod tests;
 
 pub use crate::slots::SlotId as FlowId;
-pub use count::{Dropped, FlowEnd, UdpCounters, UdpCounts};
+pub use crate::udp_counters::{Dropped, FlowEnd, UdpCounters, UdpCounts};
 pub use key::{Key, Listener};
 pub use port_range::PortRange;
 pub use ports::Local;
@@ -79,7 +78,6 @@ pub struct FlowTable<S> {
 
 impl<S> FlowTable<S> {
     /// Creates a table for at most `most` flows. The random seed prevents clients from choosing addresses that collide.
-    #[must_use]
     pub fn new(worker: WorkerId, most: usize, seed: u64) -> Self {
         let seed = Seed([seed, mix(seed)]);
         Self {
@@ -144,7 +142,6 @@ impl<S> FlowTable<S> {
     }
 
     /// The endpoint of a flow, if the flow has not ended.
-    #[must_use]
     pub fn endpoint(&self, flow: FlowId) -> Option<&Arc<EndpointState>> {
         Some(self.flows.get(flow)?.lease.endpoint())
     }
@@ -183,7 +180,7 @@ impl<S> FlowTable<S> {
         Some(route)
     }
 
-    /// Notes that the endpoint of `flow` could not be reached: the next datagram goes elsewhere, and the service is told.
+    /// Notes that the endpoint of `flow` could not be reached: the next datagram goes elsewhere, and the service is notified.
     pub fn failed(
         &mut self,
         now: Moment,
@@ -253,7 +250,6 @@ impl<S> FlowTable<S> {
     }
 
     /// The client for which `peer` sends, if a PROXY header named one and that flow has not ended.
-    #[must_use]
     pub fn client_of_peer(
         &self,
         listener: Listener,
@@ -290,7 +286,6 @@ impl<S> FlowTable<S> {
         });
     }
 
-    /// Ends a flow.
     pub fn end(&mut self, now: Moment, flow: FlowId, why: FlowEnd) {
         if self.flows.get(flow).is_some() {
             self.end_at(now, flow.place, why);
@@ -317,14 +312,11 @@ impl<S> FlowTable<S> {
         })
     }
 
-    /// The number of flows.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.flows.len()
     }
 
     /// Whether there are no flows.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -401,15 +393,13 @@ impl<S> FlowTable<S> {
 /// Datagrams that are handled together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Load {
-    /// Their number.
     pub datagrams: u32,
     /// The sum of their bytes.
     pub bytes: u64,
 }
 
 impl Load {
-    /// One datagram of so many bytes.
-    #[must_use]
+    /// One datagram of `bytes` bytes.
     pub fn one(bytes: usize) -> Self {
         Self {
             datagrams: 1,
@@ -440,7 +430,6 @@ pub enum Verdict {
         /// The endpoint's address.
         endpoint: SocketAddr,
     },
-    /// Drop it.
     Drop(Dropped),
 }
 

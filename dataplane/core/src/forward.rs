@@ -6,7 +6,7 @@
 //! | [`response()`], [`response_fields`] | an endpoint's response, for a client: [`ToClient`] |
 //!
 //! Both keep the same rules. Fields that concern one connection end here, and so do those that the sender's `Connection` names,
-//! but a field that Ballast writes cannot be removed that way. The fields that frame the body are written anew from a
+//! but a field that Ballast writes cannot be removed that way. The fields that frame the body are written again from a
 //! [`Framing`](crate::http::Framing), so there is never more than one. The [`Edits`] of the table come last: they also change
 //! fields that Ballast writes.
 //!
@@ -22,7 +22,7 @@ mod response;
 mod trailing;
 
 pub use edits::Edits;
-pub(crate) use fields::{Head, write_framing};
+pub(crate) use fields::{HeadWriter, write_framing};
 pub use map_back::MapBack;
 pub use request::{Client, Subject, ToEndpoint, request, request_fields};
 pub use response::{Sticky, ToClient, framing_to, response, response_fields};
@@ -34,7 +34,6 @@ pub trait Sink {
     /// Adds a field whose value `value` appends to the buffer that it is given, which may hold other bytes already.
     fn field_with(&mut self, name: &str, value: impl FnOnce(&mut Vec<u8>));
 
-    /// Adds a field.
     fn field(&mut self, name: &str, value: &[u8]) {
         self.field_with(name, |out| out.extend_from_slice(value));
     }

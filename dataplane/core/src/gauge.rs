@@ -48,7 +48,7 @@ impl Gauge {
         self.note(self.current.fetch_add(1, Ordering::Relaxed) + 1);
     }
 
-    /// Subtracts 1. With `SeqCst`, a later look at those who wait for room is ordered behind it.
+    /// Subtracts 1. With `SeqCst`, a later look at those who wait for room is ordered after it.
     pub(crate) fn subtract(&self, ordering: Ordering) {
         self.current.fetch_sub(1, ordering);
     }

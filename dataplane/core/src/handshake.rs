@@ -5,7 +5,6 @@ use crate::words;
 words! {
     /// The result of a handshake with a client. The word is the metric's label.
     pub enum HandshakeResult {
-        /// The handshake was complete.
         Complete = "complete",
         /// The handshake was complete, and resumed an earlier session.
         Resumed = "resumed",
@@ -25,5 +24,23 @@ words! {
         Refused = "refused",
         /// Any other failure.
         Other = "other",
+    }
+}
+
+impl HandshakeResult {
+    /// The reason under which it is an error of the frontend. A client that merely closes the connection, as a port scan does,
+    /// is none.
+    #[must_use]
+    pub fn failure(self) -> Option<&'static str> {
+        match self {
+            Self::Complete | Self::Resumed | Self::Closed => None,
+            Self::NoSharedCipher => Some("tls-no-shared-cipher"),
+            Self::UnknownName => Some("tls-unknown-name"),
+            Self::BadClientCertificate => Some("tls-bad-client-certificate"),
+            Self::NotTls => Some("not-tls"),
+            Self::Timeout => Some("tls-timeout"),
+            Self::Refused => Some("tls-refused"),
+            Self::Other => Some("tls-other"),
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! Active health checks: when each one is due, what is sent, what the answer means, and the resulting state of the endpoint.
 //!
 //! The data plane's `probe` carries them out. It gives every plan to [`Checks::follow`], runs what [`Checks::next`] returns (an
-//! [`Exchange`] makes the bytes and judges the answer), and passes the [`Outcome`] to [`Checks::ended`]. There the endpoint's
+//! [`CheckExchange`] makes the bytes and judges the answer), and passes the [`Outcome`] to [`Checks::ended`]. There the endpoint's
 //! [`Monitor`] decides, the verdict becomes the one atomic that `pick` reads, and a [`VerdictChange`] is returned for the log.
 //! The statistics read [`EndpointState::monitor`].
 //!
@@ -13,19 +13,14 @@
 mod checks;
 mod exchange;
 mod http;
-mod monitor;
-mod outcome;
 mod schedule;
 mod search;
-mod tally;
 mod verdict_change;
 
+pub use crate::monitor::{CheckResult, ForcedHealth, Monitor, Outcome, ServiceChecks, Transition};
 pub use crate::slots::SlotId as CheckId;
 pub use checks::{Check, Checks};
-pub use exchange::Exchange;
-pub use monitor::{CheckResult, ForcedHealth, Monitor, Transition};
-pub use outcome::Outcome;
-pub use tally::Tally;
+pub use exchange::CheckExchange;
 pub use verdict_change::VerdictChange;
 
 #[cfg(test)]

@@ -52,7 +52,6 @@ pub enum Reason {
 
 impl Reason {
     /// The reason as a sentence.
-    #[must_use]
     pub const fn text(self) -> &'static str {
         match self {
             Self::NotTls => "these bytes are not TLS",

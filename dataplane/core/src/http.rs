@@ -21,15 +21,11 @@ pub use httparse::Header as Field;
 /// The version of HTTP in which a message was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Version {
-    /// HTTP/1.0
     Http10,
-    /// HTTP/1.1
     Http11,
-    /// HTTP/2
     Http2,
 }
 
-/// The head of a request.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
     /// The method, a token in the case in which it was sent.
@@ -80,9 +76,8 @@ impl<'a> Host<'a> {
         is_valid.then_some(Self { name, port })
     }
 
-    /// Whether both are the same host and port, if `default_port` stands for a missing one. Names are compared without regard
+    /// Whether both are the same host and port, if a missing one is `default_port`. Names are compared without regard
     /// to case.
-    #[must_use]
     pub fn is_same(self, other: Host<'_>, default_port: u16) -> bool {
         self.name.eq_ignore_ascii_case(other.name)
             && self.port.unwrap_or(default_port) == other.port.unwrap_or(default_port)
@@ -110,7 +105,6 @@ fn parse_port(digits: &str) -> Option<u16> {
     digits.parse().ok().filter(|&port| are_digits && port > 0)
 }
 
-/// The head of a response.
 #[derive(Clone, Copy, Debug)]
 pub struct Response<'a> {
     /// The status, from 100 to 999.
@@ -143,7 +137,6 @@ words! {
 
 impl StatusClass {
     /// The class of this status.
-    #[must_use]
     pub const fn of(status: u16) -> Self {
         match status {
             100..=199 => Self::Informational,
@@ -161,7 +154,7 @@ impl StatusClass {
 pub enum Framing {
     /// There is no body.
     Empty,
-    /// The body has so many bytes.
+    /// The body has this number of bytes.
     Length(u64),
     /// The body is in chunks (`Transfer-Encoding: chunked`).
     Chunked,
@@ -171,7 +164,6 @@ pub enum Framing {
 
 impl Framing {
     /// Whether a body may follow the head.
-    #[must_use]
     pub fn has_body(self) -> bool {
         !matches!(self, Self::Empty | Self::Length(0))
     }
@@ -180,15 +172,12 @@ impl Framing {
 /// The scheme of a URL: whether HTTP is spoken in TLS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scheme {
-    /// `http`
     Http,
-    /// `https`
     Https,
 }
 
 impl Scheme {
-    /// As it stands in a URL.
-    #[must_use]
+    /// As it is written in a URL.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Http => "http",
@@ -197,7 +186,6 @@ impl Scheme {
     }
 
     /// The port of URLs that name none.
-    #[must_use]
     pub const fn default_port(self) -> u16 {
         match self {
             Self::Http => 80,

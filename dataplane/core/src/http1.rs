@@ -76,7 +76,6 @@ impl Reject {
 /// The head of a request, and what it says about the connection.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestHead<'a> {
-    /// The request.
     pub request: Request<'a>,
     /// The length of the head in bytes, an empty line before it included. The body follows it.
     pub length: usize,
@@ -115,7 +114,6 @@ pub enum ResponseKind {
     /// Bytes of another protocol follow the head: the status is 101. Valid only if the request was an upgrade, which the caller
     /// checks.
     Upgraded,
-    /// The final response.
     Final,
 }
 

@@ -16,7 +16,7 @@
 //! | [`overrides`] | which values operators override: an input of `compile`, kept across swaps |
 //! | [`loops`] | which endpoints are Ballast's own frontends, and to which of them no client may be sent |
 //! | [`mod@change`] | which sockets to open and to close, and which endpoints were removed: [`change::change()`] |
-//! | [`ack`] | what the controller is told: [`Ack`](ack::Ack) |
+//! | [`ack`] | what the controller is answered: [`Ack`](ack::Ack) |
 //!
 //! For each connection, by a worker that reads the [`plan`] and never waits:
 //!
@@ -36,13 +36,14 @@
 //! | [`answer`] | what Ballast answers by itself: pages for errors, redirects |
 //! | [`http1`] | where messages of HTTP/1 end, and which ones are refused: [`http1::parse_request()`], [`http1::Body`] |
 //! | [`http2`] | HTTP/2 from bytes and to bytes: streams, windows, limits, and how a connection ends: [`http2::Connection`] |
-//! | [`flow`] | for each UDP datagram: its endpoint, the client of a reply, and when the flow ends |
+//! | [`flow`] | for each UDP datagram: its endpoint, the client of a reply, and when the flow ends; [`udp_counters`] counts both |
 //!
 //! For each endpoint:
 //!
 //! | module | decides |
 //! |---|---|
-//! | [`health`] | when it is checked, what the answer means, and whether it is up |
+//! | [`health`] | when it is checked, and what the answer means |
+//! | [`mod@monitor`] | whether it is up |
 //!
 //! State that outlives a plan, found again by identity:
 //!
@@ -50,11 +51,13 @@
 //! |---|---|
 //! | [`endpoint`] | an endpoint's connections, health and ejection, by service and address; a [`Lease`](endpoint::Lease) counts one connection |
 //! | [`service`] | a service's compiled form, its state by name, its nodes, and the ejection of endpoints after failed dials |
-//! | [`plan`] | a frontend's state by name ([`FrontendState`](plan::FrontendState)) and what is recorded of its routes ([`RouteRecords`](plan::RouteRecords)), beside the plan itself |
+//! | [`plan`] | a frontend's state by name ([`FrontendState`](plan::FrontendState)), in addition to the plan itself |
+//! | [`records`] | what is counted of a frontend's routes and backends |
 //! | [`mod@counters`] | the workers' counters, one cell for each worker |
 //!
 //! Tools: [`http`] (requests, responses and the kinds of their fields), [`moment`] (time), [`rng`] (randomness), [`deadlines`] (a timer
-//! wheel), [`mod@backoff`] (delays between retries), and [`mod@words`] (enums whose variants stand for words).
+//! wheel), [`mod@backoff`] (delays between retries), [`mod@text`] (appending text), and [`mod@words`] (enums whose variants have
+//! words).
 //!
 //! # The lexicon
 //!
@@ -80,7 +83,7 @@
 //! - **refusal**: the named reason for which a client is not served. [`admit::Refusal`].
 //! - **ack**: the data plane's answer to a table. [`ack::Ack`].
 #![forbid(unsafe_code)]
-#![warn(missing_docs)]
+#![warn(clippy::match_bool)]
 
 pub mod ack;
 pub mod admit;
@@ -96,6 +99,7 @@ pub mod deadlines;
 pub mod endpoint;
 pub mod flow;
 pub mod forward;
+pub mod handover;
 pub mod handshake;
 pub mod health;
 pub mod hello;
@@ -104,17 +108,24 @@ pub mod http1;
 pub mod http2;
 pub mod loops;
 pub mod moment;
+pub mod monitor;
 pub mod overrides;
 pub mod pick;
 pub mod plan;
 pub mod preamble;
 pub mod queue;
+pub mod records;
 pub mod rng;
 pub mod route;
 pub mod service;
+pub mod socket_key;
 pub mod table;
+pub mod text;
+pub mod udp_counters;
 pub mod words;
 
 mod chains;
+mod clients;
 mod gauge;
+mod hash;
 mod slots;

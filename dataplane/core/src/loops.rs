@@ -6,6 +6,8 @@
 //! ever. So [`compile`](crate::compile) marks the endpoints that close a loop, and no client is ever sent to them.
 //!
 //! Only addresses are compared. A chain through another proxy or an address translation is not detected.
+//!
+//! [`of_redirects`] finds the loops that clients walk themselves: routes that redirect them back to where they were.
 
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
@@ -13,15 +15,18 @@ use std::net::{IpAddr, SocketAddr};
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::plan::Transport;
+use crate::table::Transport;
 use crate::table::{self, Name};
 
 mod graph;
+mod redirects;
 mod warnings;
+
+pub use redirects::of_redirects;
 
 use graph::{Graph, components};
 
-/// The addresses of the host that serves the table: `*` stands for them and for loopback.
+/// The addresses of the host that serves the table: `*` means them and loopback.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HostAddresses {
     /// Sorted, without duplicates.
@@ -49,7 +54,6 @@ impl FromIterator<IpAddr> for HostAddresses {
     }
 }
 
-/// The loops of one table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Loops {
     /// For each service, by its index in the table: the indexes of its endpoints that close a loop, sorted.
@@ -60,7 +64,6 @@ pub struct Loops {
 
 impl Loops {
     /// The indexes of the endpoints of this service that close a loop, sorted.
-    #[must_use]
     pub fn of_service(&self, service: usize) -> &[usize] {
         self.closing.get(&service).map_or(&[], Vec::as_slice)
     }
@@ -167,7 +170,7 @@ impl<'a> OwnFrontends<'a> {
         };
         for (index, frontend) in frontends.iter().enumerate() {
             let frontend = frontend.borrow();
-            let transport = Transport::of(frontend.protocol);
+            let transport = frontend.protocol.transport();
             let addresses = frontend.bind.iter().flat_map(|bind| bind.addresses());
             for address in addresses {
                 if address.ip().is_unspecified() {
@@ -217,7 +220,7 @@ impl ServiceUsers {
         };
         for (index, frontend) in frontends.iter().enumerate() {
             let frontend = frontend.borrow();
-            let transport = Transport::of(frontend.protocol);
+            let transport = frontend.protocol.transport();
             let names = frontend.services();
             let used: FxHashSet<usize> = names
                 .filter_map(|name| by_name.get(name))

@@ -14,14 +14,12 @@ impl Moment {
     }
 
     /// The time since `earlier`; zero if that lies in the future.
-    #[must_use]
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_millis(self.0.saturating_sub(earlier.0))
     }
 }
 
 /// `wait` in whole milliseconds; a longer one than fits counts as endless.
-#[must_use]
 pub fn whole_millis(wait: Duration) -> u64 {
     u64::try_from(wait.as_millis()).unwrap_or(u64::MAX)
 }

@@ -12,9 +12,19 @@ use std::net::SocketAddr;
 use std::num::{NonZeroU16, NonZeroU32};
 use std::sync::Arc;
 
-use crate::plan::Plan;
-use crate::service::Override;
+use serde::{Deserialize, Serialize};
+
 use crate::table::{self, Name, State, no_single_host};
+
+/// The override of an endpoint. What is absent is as in the table.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Override {
+    pub weight: Option<u16>,
+    pub state: Option<State>,
+    pub max_connections: Option<NonZeroU32>,
+    pub address: Option<SocketAddr>,
+    pub check_port: Option<NonZeroU16>,
+}
 
 /// All overrides in force.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -28,12 +38,10 @@ pub struct Overrides {
 
 impl Overrides {
     /// Whether there are no overrides.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.endpoints.is_empty() && self.max_connections.is_empty() && self.closed.is_empty()
     }
 
-    /// The override of this endpoint.
     #[must_use]
     pub fn of_endpoint(&self, service: &str, address: &SocketAddr) -> Override {
         self.in_table(service, &self.table_address(service, *address))
@@ -79,12 +87,10 @@ impl Overrides {
     }
 
     /// Whether this frontend is closed by hand.
-    #[must_use]
     pub fn is_closed(&self, frontend: &str) -> bool {
         self.closed.contains(frontend)
     }
 
-    /// Applies one change.
     pub fn change(&mut self, change: &OverrideChange) {
         match change {
             OverrideChange::State(service, address, state) => {
@@ -120,17 +126,43 @@ impl Overrides {
         }
     }
 
-    /// Why this change cannot be made to the table of `plan`.
+    /// The changes that lead from no overrides to these. An endpoint gets its address last: the other ones name it by that of the
+    /// table.
     #[must_use]
-    pub fn refuses(&self, change: &OverrideChange, plan: &Plan) -> Option<OverrideRefusal> {
+    pub fn changes(&self) -> Vec<OverrideChange> {
+        use OverrideChange as To;
+        let mut changes = Vec::new();
+        for (service, endpoints) in &self.endpoints {
+            for (at, over) in endpoints {
+                let (of, at) = (|| service.clone(), *at);
+                changes.extend(over.state.map(|to| To::State(of(), at, Some(to))));
+                changes.extend(over.weight.map(|to| To::Weight(of(), at, Some(to))));
+                let max = over.max_connections;
+                changes.extend(max.map(|to| To::EndpointMaxConnections(of(), at, Some(to))));
+                changes.extend(over.check_port.map(|to| To::CheckPort(of(), at, Some(to))));
+                changes.extend(over.address.map(|to| To::Address(of(), at, Some(to))));
+            }
+        }
+        let limits = self.max_connections.iter();
+        changes.extend(limits.map(|(name, max)| To::MaxConnections(name.clone(), Some(*max))));
+        let closed = self.closed.iter();
+        changes.extend(closed.map(|name| To::Closed(name.clone(), true)));
+        changes
+    }
+
+    /// Why this change cannot be made to the services that `in_table` finds by name.
+    pub(crate) fn refuses<'t>(
+        &self,
+        change: &OverrideChange,
+        in_table: impl Fn(&str) -> Option<&'t table::Service>,
+    ) -> Option<OverrideRefusal> {
         let (OverrideChange::Address(service, address, _)
         | OverrideChange::CheckPort(service, address, _)) = change
         else {
             return None;
         };
         let table = self.table_address(service, *address);
-        let spec = plan.service(service).map(|service| service.table());
-        let Some(spec) = spec.filter(|spec| has(spec, table)) else {
+        let Some(spec) = in_table(service).filter(|spec| has(spec, table)) else {
             return Some(OverrideRefusal::NoEndpoint);
         };
         match change {
@@ -221,8 +253,9 @@ impl Overrides {
     }
 }
 
-/// One change of the overrides. `None` stands for the table's value.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// One change of the overrides. `None` means the table's value.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum OverrideChange {
     /// An endpoint's state.
     State(Name, SocketAddr, Option<State>),
@@ -240,19 +273,6 @@ pub enum OverrideChange {
     MaxConnections(Name, Option<NonZeroU32>),
     /// Removes all overrides of an endpoint.
     Reset(Name, SocketAddr),
-}
-
-impl OverrideChange {
-    /// The loop that this change makes in `plan`, which was compiled with it.
-    #[must_use]
-    pub fn loop_in(&self, plan: &Plan) -> Option<OverrideRefusal> {
-        let Self::Address(service, _, Some(wanted)) = self else {
-            return None;
-        };
-        let mut endpoints = plan.service(service)?.endpoints().iter();
-        let closes = endpoints.any(|one| one.address() == *wanted && one.closes_loop());
-        closes.then_some(OverrideRefusal::Loop(*wanted))
-    }
 }
 
 /// Why a change of the overrides cannot be made.

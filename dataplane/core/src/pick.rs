@@ -10,8 +10,8 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use crate::affinity::canonical;
 use crate::affinity::cookie::CookieValue;
+use crate::clients::canonical;
 use crate::endpoint::{EndpointState, FULL_SHARE, Lease};
 use crate::moment::Moment;
 use crate::rng::{Rng, mix};
@@ -19,7 +19,6 @@ use crate::service::{Affinity, Endpoint, Failure, Node, Service};
 use crate::table::Algorithm;
 
 mod first;
-mod hash;
 mod least;
 mod rendezvous;
 mod rotate;
@@ -29,7 +28,6 @@ mod tier;
 mod two_choices;
 mod wheel;
 
-pub(crate) use hash::endpoint_hash;
 pub(crate) use sticky::ToService;
 use tier::{Candidates, Tier};
 pub(crate) use wheel::Wheel;
@@ -136,9 +134,10 @@ impl Service {
 
     /// Why no tier has an endpoint.
     fn why_none(&self) -> Unavailable {
-        match self.closing().is_empty() {
-            true => Unavailable::NoEndpoint,
-            false => Unavailable::Loop,
+        if self.closing().is_empty() {
+            Unavailable::NoEndpoint
+        } else {
+            Unavailable::Loop
         }
     }
 
@@ -189,7 +188,6 @@ pub struct Key {
 
 impl Key {
     /// The key of the client at this address, in any form.
-    #[must_use]
     pub fn new(client: SocketAddr) -> Self {
         Self {
             client: canonical(client),
@@ -204,7 +202,6 @@ impl Key {
     }
 
     /// The client's address in canonical form.
-    #[must_use]
     pub fn client(&self) -> SocketAddr {
         self.client
     }
@@ -227,7 +224,6 @@ pub struct Tried {
 
 impl Tried {
     /// Whether no attempt has failed yet.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.attempts == 0
     }
@@ -243,7 +239,6 @@ impl Tried {
     }
 
     /// The number of failed attempts.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.attempts
     }
@@ -270,7 +265,6 @@ impl Tried {
     }
 }
 
-/// The picked endpoint.
 #[derive(Debug)]
 pub struct Picked {
     /// The lease, which counts the client on it.

@@ -3,8 +3,6 @@
 //! Only [`crate::compile`] makes it; it is shared behind one pointer and never changes. State that outlives a plan is attached
 //! by identity: [`FrontendState`] by the frontend's name, and the state in [`crate::service`] by service and endpoint.
 
-use std::fmt;
-use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -15,22 +13,23 @@ use crate::backends::Backends;
 use crate::counters;
 use crate::counters::{Counts, PerWorker, WorkerId};
 use crate::endpoint::EndpointState;
-use crate::flow::{UdpCounters, UdpCounts};
 use crate::handshake::HandshakeResult;
 use crate::http::StatusClass;
 use crate::loops::Loops;
 use crate::moment::Moment;
-use crate::overrides::Overrides;
+use crate::overrides::{OverrideChange, OverrideRefusal, Overrides};
 use crate::preamble::Versions;
 use crate::route::SniRoutes;
 use crate::service::{Node, Service};
 use crate::table::{self, Name};
+use crate::udp_counters::{UdpCounters, UdpCounts};
 
 mod http;
-mod records;
 
+pub use crate::records::{RouteRecords, Tally};
+pub use crate::socket_key::SocketKey;
+pub use crate::table::Transport;
 pub use http::{HttpFrontend, HttpOptions};
-pub use records::{RouteRecords, Tally};
 
 /// A compiled table.
 #[derive(Debug, Default)]
@@ -53,55 +52,64 @@ pub struct Plan {
 
 impl Plan {
     /// The table's generation, if it has one.
-    #[must_use]
     pub fn generation(&self) -> Option<u64> {
         self.generation
     }
 
     /// The admin addresses that the table asks for; `None` before the first table.
-    #[must_use]
     pub fn stats(&self) -> Option<&table::Stats> {
         self.stats.as_ref()
     }
 
     /// The file with the keys of TLS session tickets, if the table names one.
-    #[must_use]
     pub fn ticket_keys(&self) -> Option<&table::File> {
         self.ticket_keys.as_ref()
     }
 
-    /// The operator overrides.
-    #[must_use]
     pub fn overrides(&self) -> &Overrides {
         &self.overrides
     }
 
-    /// Which endpoints are frontends of this plan, and to which of them no client is sent.
+    /// Why this change cannot be made to `overrides` and the table of this plan.
     #[must_use]
+    pub fn refuses(
+        &self,
+        overrides: &Overrides,
+        change: &OverrideChange,
+    ) -> Option<OverrideRefusal> {
+        overrides.refuses(change, |service| Some(self.service(service)?.table()))
+    }
+
+    /// The loop that this change makes in this plan, which was compiled with it.
+    #[must_use]
+    pub fn loop_by(&self, change: &OverrideChange) -> Option<OverrideRefusal> {
+        let OverrideChange::Address(service, _, Some(wanted)) = change else {
+            return None;
+        };
+        let mut endpoints = self.service(service)?.endpoints().iter();
+        let closes = endpoints.any(|one| one.address() == *wanted && one.closes_loop());
+        closes.then_some(OverrideRefusal::Loop(*wanted))
+    }
+
+    /// Which endpoints are frontends of this plan, and to which of them no client is sent.
     pub fn loops(&self) -> &Loops {
         &self.loops
     }
 
-    /// The frontend of this socket.
-    #[must_use]
     pub fn frontend(&self, socket: &SocketKey) -> Option<&Arc<Frontend>> {
         self.by_socket.get(socket)
     }
 
     /// All frontends, in the order of the table.
-    #[must_use]
     pub fn frontends(&self) -> &[Arc<Frontend>] {
         &self.frontends
     }
 
-    /// The service of this name.
-    #[must_use]
     pub fn service(&self, name: &str) -> Option<&Arc<Service>> {
         self.services.get(*self.by_name.get(name)?)
     }
 
     /// All services, in the order of the table.
-    #[must_use]
     pub fn services(&self) -> &[Arc<Service>] {
         &self.services
     }
@@ -126,44 +134,6 @@ pub(crate) struct OnNode {
     pub(crate) services: Vec<usize>,
 }
 
-/// The transport of a socket.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Transport {
-    /// TCP.
-    Tcp,
-    /// UDP.
-    Udp,
-}
-
-impl Transport {
-    /// The transport of this protocol.
-    #[must_use]
-    pub fn of(protocol: table::Protocol) -> Self {
-        match protocol.is_udp() {
-            true => Self::Udp,
-            false => Self::Tcp,
-        }
-    }
-}
-
-/// The identity of a listening socket. A socket lives as long as some applied table wants it, whichever frontend uses it.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct SocketKey {
-    /// Its transport.
-    pub transport: Transport,
-    /// Its address in the table.
-    pub address: SocketAddr,
-    /// The frontend of a socket with port 0, which is a different port for each frontend. `None` for all other sockets.
-    pub asked_by: Option<Name>,
-}
-
-impl fmt::Display for SocketKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(&self.address, f)
-    }
-}
-
-/// A compiled frontend.
 #[derive(Debug)]
 pub struct Frontend {
     pub(crate) spec: Arc<table::Frontend>,
@@ -185,43 +155,34 @@ pub struct Frontend {
 
 impl Frontend {
     /// The frontend in the table.
-    #[must_use]
     pub fn spec(&self) -> &Arc<table::Frontend> {
         &self.spec
     }
 
-    /// Its name.
-    #[must_use]
     pub fn name(&self) -> &Name {
         &self.name
     }
 
     /// The binds in the table.
-    #[must_use]
     pub fn binds(&self) -> &[table::Bind] {
         &self.binds
     }
 
     /// The sockets for these binds.
-    #[must_use]
     pub fn sockets(&self) -> &[SocketKey] {
         &self.sockets
     }
 
-    /// What it serves.
-    #[must_use]
     pub fn serves(&self) -> &Serves {
         &self.serves
     }
 
     /// The peers from which PROXY headers are read.
-    #[must_use]
     pub fn accept_proxy(&self) -> Option<&AcceptProxy> {
         self.accept_proxy.as_ref()
     }
 
     /// Its admission limits.
-    #[must_use]
     pub fn limits(&self) -> &Limits {
         &self.limits
     }
@@ -233,31 +194,26 @@ impl Frontend {
     }
 
     /// The client's idle timeout; `None` means unlimited.
-    #[must_use]
     pub fn client_timeout(&self) -> Option<Duration> {
         self.client_timeout
     }
 
     /// The client's timeout once one direction has ended.
-    #[must_use]
     pub fn client_fin(&self) -> Duration {
         self.client_fin
     }
 
     /// The timeout for the PROXY header of a trusted peer.
-    #[must_use]
     pub fn preamble_timeout(&self) -> Duration {
         self.preamble_timeout
     }
 
     /// What is recorded of its routes and backends, beyond this plan; `None`: nothing.
-    #[must_use]
     pub fn records(&self) -> Option<&Arc<RouteRecords>> {
         self.records.as_ref()
     }
 
     /// Its state, which outlives this plan.
-    #[must_use]
     pub fn state(&self) -> &Arc<FrontendState> {
         &self.state
     }
@@ -271,9 +227,13 @@ impl Frontend {
             Serves::Http(_) | Serves::Tls(_) => Listens::Yes,
             Serves::Tcp(backends) | Serves::Udp(backends) => {
                 let mut services = backends.services();
+                // What an operator disables by hand closes no port, and what one enables opens it.
                 let is_idle = services.all(|service| {
-                    let mut endpoints = service.spec().endpoints.iter();
-                    endpoints.all(|endpoint| endpoint.state == table::State::Disabled)
+                    let endpoints = service.endpoints().iter();
+                    let mut endpoints = endpoints.zip(&service.spec().endpoints);
+                    endpoints.all(|(endpoint, table)| {
+                        [endpoint.state(), table.state] == [table::State::Disabled; 2]
+                    })
                 });
                 if is_idle { Listens::Idle } else { Listens::Yes }
             }
@@ -299,9 +259,8 @@ pub enum Serves {
 /// Whether a frontend listens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Listens {
-    /// It listens.
     Yes,
-    /// All endpoints of its service are disabled in the table: connections are refused.
+    /// All endpoints of its service are disabled in the table, and none was enabled by hand: connections are refused.
     Idle,
     /// An operator has closed it: connections are refused.
     Closed,
@@ -321,8 +280,6 @@ impl AcceptProxy {
         self.from.contains(peer)
     }
 
-    /// The accepted versions.
-    #[must_use]
     pub fn versions(&self) -> Versions {
         self.versions
     }
@@ -339,8 +296,6 @@ pub struct FrontendState {
 }
 
 impl FrontendState {
-    /// Creates the state of a new frontend.
-    #[must_use]
     pub fn new(name: &Name, seed: u64, workers: usize) -> Self {
         Self {
             name: name.clone(),
@@ -351,20 +306,15 @@ impl FrontendState {
         }
     }
 
-    /// Its name.
-    #[must_use]
     pub fn name(&self) -> &Name {
         &self.name
     }
 
     /// Its admissions.
-    #[must_use]
     pub fn admit(&self) -> &Arc<AdmitState> {
         &self.admit
     }
 
-    /// The counters of the workers.
-    #[must_use]
     pub fn counters(&self) -> &PerWorker<FrontendCounters> {
         &self.counters
     }
@@ -382,7 +332,6 @@ impl FrontendState {
     }
 
     /// What `worker` counts here of datagrams and flows.
-    #[must_use]
     pub fn udp_counters(&self, worker: WorkerId) -> &UdpCounters {
         self.udp
             .get_or_init(|| PerWorker::new(self.workers))
@@ -390,7 +339,6 @@ impl FrontendState {
     }
 
     /// The counters of all workers for datagrams and flows, if there ever were any.
-    #[must_use]
     pub fn all_udp_counters(&self) -> Option<&PerWorker<UdpCounters>> {
         self.udp.get()
     }

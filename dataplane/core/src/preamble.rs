@@ -11,19 +11,18 @@
 //! an unspecified or UNIX address, UDP on a TCP listener) leaves the socket's own addresses in force.
 //!
 //! ```
-//! use ballast_core::preamble::{Step, Transport, Versions, step};
+//! use ballast_core::preamble::{Parsed, Transport, Versions, step};
 //!
-//! let read = |bytes| step(bytes, Versions::Both, Transport::Stream);
-//! assert!(matches!(read(b"PROXY TCP4 192.0.2.1 198."), Step::Need(2)));
-//! assert!(matches!(read(b"GET / HTTP/1.1\r\n"), Step::Reject(_)));
-//! let Step::Header(header) = read(b"PROXY TCP4 192.0.2.1 198.51.100.2 56324 443\r\nhello") else {
+//! let read = |bytes| step(bytes, Versions::Both, Transport::Tcp);
+//! assert!(matches!(read(b"PROXY TCP4 192.0.2.1 198."), Parsed::Need(2)));
+//! assert!(matches!(read(b"GET / HTTP/1.1\r\n"), Parsed::Reject(_)));
+//! let Parsed::Header(header) = read(b"PROXY TCP4 192.0.2.1 198.51.100.2 56324 443\r\nhello") else {
 //!     panic!("a complete header");
 //! };
 //! assert_eq!(header.length, 45);
 //! assert_eq!(header.addresses.source.to_string(), "192.0.2.1:56324");
 //! ```
 
-mod crc32c;
 mod encode;
 #[cfg(test)]
 mod oracle;
@@ -40,7 +39,8 @@ mod vectors;
 
 use std::net::SocketAddr;
 
-use crate::affinity::canonical;
+use crate::clients::canonical;
+pub use crate::table::Transport;
 
 pub use encode::{ClientCertificate, Extras, Ssl, encode_local, encode_v1, encode_v2};
 pub use reason::Reason;
@@ -49,26 +49,26 @@ pub use tlv::{Tlv, Tlvs};
 /// Judges the bytes that have arrived so far.
 ///
 /// `bytes` begins with the first byte of the connection or datagram and may extend beyond the header. Every verdict but
-/// [`Step::Need`] is final: more bytes do not change it. A datagram holds its whole header or none, so for
-/// [`Transport::Datagram`] the verdict is never `Need`.
+/// [`Parsed::Need`] is final: more bytes do not change it. A datagram holds its whole header or none, so for
+/// [`Transport::Udp`] the verdict is never `Need`.
 #[must_use]
-pub fn step(bytes: &[u8], accepted: Versions, transport: Transport) -> Step<'_> {
+pub fn step(bytes: &[u8], accepted: Versions, transport: Transport) -> Parsed<'_> {
     let verdict = match bytes.first() {
-        None => Step::Need(accepted.shortest_header()),
+        None => Parsed::Need(accepted.shortest_header()),
         Some(&v1::FIRST_BYTE) if accepted.v1() => v1::step(bytes, transport),
         Some(&v2::FIRST_BYTE) if accepted.v2() => v2::step(bytes, transport),
-        Some(&(v1::FIRST_BYTE | v2::FIRST_BYTE)) => Step::Reject(Reason::VersionNotAccepted),
-        Some(_) => Step::Reject(Reason::Signature),
+        Some(&(v1::FIRST_BYTE | v2::FIRST_BYTE)) => Parsed::Reject(Reason::VersionNotAccepted),
+        Some(_) => Parsed::Reject(Reason::Signature),
     };
     match (verdict, transport) {
-        (Step::Need(_), Transport::Datagram) => Step::Reject(Reason::Truncated),
+        (Parsed::Need(_), Transport::Udp) => Parsed::Reject(Reason::Truncated),
         (verdict, _) => verdict,
     }
 }
 
 /// The verdict on the bytes so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step<'a> {
+pub enum Parsed<'a> {
     /// The header is not complete: at least this many more bytes belong to it. A caller that reads no more than that never
     /// takes a byte that follows the header.
     Need(usize),
@@ -139,13 +139,4 @@ impl Versions {
     fn shortest_header(self) -> usize {
         if self.v1() { v1::SHORTEST } else { v2::FIXED }
     }
-}
-
-/// The transport of the header and of the client.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Transport {
-    /// A TCP connection.
-    Stream,
-    /// A UDP datagram.
-    Datagram,
 }

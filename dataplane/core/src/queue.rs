@@ -2,7 +2,7 @@
 //!
 //! A [`Queue`] is part of [`ServiceState`], so it survives swaps. A dial that got [`Full`](crate::pick::Unavailable::Full)
 //! takes a [`Ticket`], and picks again whenever its turn comes. Every event that may make room (a dropped lease, a recovered
-//! endpoint, a swap) calls [`Queue::wake_head`]. While nobody waits, that costs one load and no lock.
+//! endpoint, a swap) calls [`Queue::wake_head`]. While no client waits, that costs one load and no lock.
 //!
 //! A client that has tried some endpoints without success waits for the other endpoints only, and does not delay clients that
 //! could use the first ones. When there may be room, the first of each group of clients that wait for the same endpoints picks,
@@ -30,19 +30,16 @@ pub struct Queue {
 
 impl Queue {
     /// Whether no client waits.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
     /// The number of waiting clients.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.len.load(Ordering::SeqCst)
     }
 
     /// The highest number of waiting clients so far.
-    #[must_use]
     pub fn peak(&self) -> usize {
         self.peak.load(Ordering::Relaxed)
     }
@@ -236,9 +233,10 @@ impl Waiters {
             .waiting
             .iter_mut()
             .find(|waiter| waiter.called || waiter.is_picking)?;
-        match next.is_picking {
-            true => None,
-            false => next.waker.take(),
+        if next.is_picking {
+            None
+        } else {
+            next.waker.take()
         }
     }
 }

@@ -6,12 +6,10 @@ pub struct Rng(u64);
 
 impl Rng {
     /// A generator that always yields the same numbers for the same seed.
-    #[must_use]
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// The next 64 bits.
     pub fn next_u64(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         mix(self.0)
@@ -25,7 +23,6 @@ impl Rng {
 }
 
 /// Mixes the bits of `x`, so that similar inputs have unrelated results. The result is the same on every machine.
-#[must_use]
 pub fn mix(x: u64) -> u64 {
     let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

@@ -1,7 +1,7 @@
 //! Where a request, or a TLS connection that is relayed unopened, goes: by host, path and what else the table asks of a request,
 //! or by server name and ALPN.
 //!
-//! [`compile`](crate::compile) makes the routes of a frontend. Finding one allocates nothing. Hosts and paths stand in tries, so
+//! [`compile`](crate::compile) makes the routes of a frontend. Finding one allocates nothing. Hosts and paths are in tries, so
 //! the cost of a search hardly depends on the number of routes: a search reads the path twice at most for each host pattern
 //! that matches, and never more bytes of it than the longest route has. Only routes of one host, path and way to match are looked
 //! at one after the other, until the `when` of one holds.
@@ -20,7 +20,7 @@ use crate::admit::PrefixSet;
 use crate::backends::{Backends, BackendsContext, Spec};
 use crate::counters::WorkerId;
 use crate::http::Request;
-use crate::plan::Tally;
+use crate::records::Tally;
 use crate::table::{self, File, HeaderEdits, HostPattern, Value};
 
 mod hosts;
@@ -52,8 +52,9 @@ pub struct HttpRoutes {
     default: Arc<Route>,
 }
 
+/// Routes by host and path.
 #[derive(Debug)]
-struct Index {
+pub(crate) struct Index {
     hosts: Hosts<OfHost>,
     paths: Paths,
     /// Whether a route, or the default, has `source-ranges`.
@@ -135,17 +136,15 @@ impl HttpRoutes {
 
     /// The best of the routes that match this request: exact host, then longest wildcard host, then any host; among the routes of
     /// one host exact path, then longest path; among those of one path the one whose `when` asks for more header fields, for a
-    /// method, for more parameters, or that stands before the others in the table. Without a match: the table's default, or an
+    /// method, for more parameters, or that is before the others in the table. Without a match: the table's default, or an
     /// answer with status 404.
     ///
     /// The path is compared as it was sent. The `*` of `OPTIONS *` is about the host as a whole: it goes where every path of
     /// the host goes.
     #[must_use]
     pub fn find(&self, request: &Request<'_>) -> Matched<'_> {
-        let Index { hosts, paths, .. } = self.index.as_ref();
-        hosts
-            .matching(request.host.map(|host| host.name))
-            .find_map(|of_host| paths.find(*of_host, request))
+        self.index
+            .find(request)
             .and_then(|(route, prefix_length)| {
                 Some(Matched {
                     route: self.routes.get(route)?,
@@ -161,7 +160,7 @@ impl HttpRoutes {
 
 impl Index {
     /// The index of a route is its place.
-    fn new(routes: &[&table::Route], default: Option<&table::Route>) -> Self {
+    pub(crate) fn new(routes: &[&table::Route], default: Option<&table::Route>) -> Self {
         let numbered = routes.iter().copied().enumerate();
         let by_host = hosts::grouped(numbered.map(|route| (route.1.host.as_ref(), route)));
         let mut paths = Paths::new(routes);
@@ -178,6 +177,13 @@ impl Index {
                 .any(|route| route.source_ranges.is_some()),
         }
     }
+
+    /// The index of the best route for this request, and how many bytes of the path it matched.
+    pub(crate) fn find(&self, request: &Request<'_>) -> Option<(usize, usize)> {
+        self.hosts
+            .matching(request.host.map(|host| host.name))
+            .find_map(|of_host| self.paths.find(*of_host, request))
+    }
 }
 
 /// What becomes of a request.
@@ -192,7 +198,6 @@ pub enum Decision<'r> {
 /// A route, and the part of the path that it matched.
 #[derive(Clone, Copy, Debug)]
 pub struct Matched<'r> {
-    /// The route.
     pub route: &'r Arc<Route>,
     /// The number of bytes at the beginning of the path that matched, and that `rewrite` replaces. The slash at the end of a
     /// route for a whole folder is not counted: the length is 4 for `/svc` and for `/svc/`, and 0 for `/`.
@@ -201,7 +206,6 @@ pub struct Matched<'r> {
 
 impl Matched<'_> {
     /// The part of `path` that matched, as the client spelled it: the value of `X-Forwarded-Prefix`. It may be empty.
-    #[must_use]
     pub fn prefix<'p>(&self, path: &'p str) -> &'p str {
         path.get(..self.prefix_length).unwrap_or_default()
     }
@@ -210,32 +214,28 @@ impl Matched<'_> {
 /// A compiled route of requests.
 #[derive(Debug)]
 pub struct Route {
-    /// The target of the requests.
     pub target: Target,
-    /// The clients that may use this route, beside the frontend's ranges; others get `denial`. `None`: all clients.
+    /// The clients that may use this route, in addition to the frontend's ranges; others get `denial`. `None`: all clients.
     pub sources: Option<PrefixSet>,
     /// The answer to others; `None`: 403, with its page.
     pub denial: Option<Box<Denial>>,
-    /// The limit of the time from the first byte of a request to the last one of its response. `None`: there is none.
+    /// The limit of the time from the first byte of a request to the last one of its response. `None`: no limit.
     pub timeout: Option<Duration>,
     /// The edits of an answer of Ballast's own, where the target is one.
     pub answer_headers: Option<Box<HeaderEdits>>,
-    /// The count of requests of this route; `None`: an answer that stands in no table is not counted.
+    /// The count of requests of this route; `None`: an answer that is in no table is not counted.
     requests: Option<Arc<Tally>>,
 }
 
-/// The target of a route.
 #[derive(Debug)]
 pub enum Target {
     /// An endpoint of a service.
     Forward(Forward),
-    /// A redirect.
     Redirect(Redirect),
     /// An answer of Ballast's own.
-    Answer(Answer),
+    Answer(FixedAnswer),
 }
 
-/// How requests are forwarded.
 #[derive(Debug)]
 pub struct Forward {
     /// The services that they go to.
@@ -244,9 +244,7 @@ pub struct Forward {
     pub rewrite: Option<Rewrite>,
     /// Whether `Location` and the path of `Set-Cookie` are mapped back, where `rewrite` is set.
     pub maps_back: bool,
-    /// The edits of requests.
     pub request_headers: Option<Box<HeaderEdits>>,
-    /// The edits of responses.
     pub response_headers: Option<Box<HeaderEdits>>,
 }
 
@@ -270,28 +268,24 @@ impl Forward {
 
 /// An answer of Ballast's own that the table asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answer {
-    /// The status.
+pub struct FixedAnswer {
     pub status: u16,
     /// The file with the body; `None`: the page for this status.
     pub body_file: Option<File>,
-    /// The Content-Type of that file.
     pub content_type: Option<Value>,
 }
 
 /// The answer to clients that a route denies.
 #[derive(Debug)]
 pub struct Denial {
-    /// The answer.
-    pub answer: Answer,
-    /// Edits of its header fields.
+    pub answer: FixedAnswer,
     pub headers: Option<Box<HeaderEdits>>,
 }
 
 impl Denial {
     fn new(page: &table::ErrorPage) -> Self {
         Self {
-            answer: Answer {
+            answer: FixedAnswer {
                 status: page.status.unwrap_or(403),
                 body_file: page.body_file.clone(),
                 content_type: page.content_type.clone(),
@@ -305,7 +299,7 @@ impl Route {
     /// An answer with this status and its usual page.
     fn answer(status: u16) -> Self {
         Self {
-            target: Target::Answer(Answer {
+            target: Target::Answer(FixedAnswer {
                 status,
                 body_file: None,
                 content_type: None,
@@ -319,7 +313,6 @@ impl Route {
     }
 
     /// How requests are forwarded, if they are.
-    #[must_use]
     pub fn forward(&self) -> Option<&Forward> {
         match &self.target {
             Target::Forward(forward) => Some(forward),
@@ -362,7 +355,7 @@ impl Route {
             // A valid table names no service that it lacks.
             (None, _) if route.services().next().is_some() => return Self::answer(503),
             (None, Some(redirect)) => Target::Redirect(Redirect::new(redirect)),
-            (None, None) => Target::Answer(Answer {
+            (None, None) => Target::Answer(FixedAnswer {
                 status: route.status.unwrap_or(404),
                 body_file: route.body_file.clone(),
                 content_type: route.content_type.clone(),

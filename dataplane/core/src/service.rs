@@ -14,8 +14,10 @@ use rustc_hash::FxHashMap;
 
 use crate::affinity::cookie::{CookieValue, Cookies};
 use crate::endpoint::{EndpointState, FULL_SHARE};
+use crate::hash::endpoint_hash;
 use crate::moment::{Moment, whole_millis};
-use crate::pick::{PickMethod, Wheel, endpoint_hash};
+use crate::overrides::Override;
+use crate::pick::{PickMethod, Wheel};
 use crate::table::{self, State};
 
 mod ejection;
@@ -26,7 +28,6 @@ pub use ejection::{Ejection, EjectionReason, Failure, FailureNews, Node};
 pub use request_time::RequestTime;
 pub use state::{ServiceCounters, ServiceCounts, ServiceState};
 
-/// A compiled service.
 #[derive(Debug)]
 pub struct Service {
     pub(crate) endpoints: Box<[Endpoint]>,
@@ -123,13 +124,11 @@ impl Service {
     }
 
     /// The service in the table, with the addresses that operators have given its endpoints.
-    #[must_use]
     pub fn spec(&self) -> &Arc<table::Service> {
         &self.spec
     }
 
-    /// The service in the table as it stands there. Its endpoints are in the order of [`Service::spec`].
-    #[must_use]
+    /// The service as it is in the table. Its endpoints are in the order of [`Service::spec`].
     pub fn table(&self) -> &Arc<table::Service> {
         &self.table
     }
@@ -143,19 +142,16 @@ impl Service {
     }
 
     /// Whether an operator has given any of its endpoints another address.
-    #[must_use]
     pub fn has_moved(&self) -> bool {
         !Arc::ptr_eq(&self.spec, &self.table)
     }
 
     /// What outlives this plan.
-    #[must_use]
     pub fn state(&self) -> &Arc<ServiceState> {
         &self.state
     }
 
     /// The address of the endpoint that has this hash in the affinity table.
-    #[must_use]
     pub fn address_of(&self, hash: u64) -> Option<SocketAddr> {
         let mut endpoints = self.endpoints.iter();
         let endpoint = endpoints.find(|endpoint| endpoint.hash == hash)?;
@@ -163,7 +159,6 @@ impl Service {
     }
 
     /// The name of its affinity cookie, if it has one.
-    #[must_use]
     pub fn cookie_name(&self) -> Option<&str> {
         match &self.spec.affinity {
             Some(table::Affinity::Cookie(name)) => Some(name),
@@ -181,13 +176,11 @@ impl Service {
     }
 
     /// Its endpoints, in the order of the table.
-    #[must_use]
     pub fn endpoints(&self) -> &[Endpoint] {
         &self.endpoints
     }
 
     /// The numbers of ready and of backup endpoints that can be used at `now`: `act` and `bck`.
-    #[must_use]
     pub fn usable(&self, now: Moment) -> (usize, usize) {
         let (mut ready, mut backup) = (0, 0);
         for endpoint in self.endpoints.iter().filter(|one| one.is_eligible()) {
@@ -202,7 +195,6 @@ impl Service {
     }
 
     /// The part of its share that an endpoint has reached, in percent, during its slow start.
-    #[must_use]
     pub fn growth(&self, endpoint: &Endpoint, now: Moment) -> Option<u8> {
         if self.slow_start == 0 {
             return None;
@@ -213,7 +205,6 @@ impl Service {
     }
 
     /// Whether checks are ignored, because those of all endpoints fail.
-    #[must_use]
     pub fn is_panicking(&self) -> bool {
         // An endpoint that is stopping gets no newcomers then either.
         let mut eligible = self
@@ -226,8 +217,7 @@ impl Service {
             && eligible.all(|endpoint| !endpoint.live.is_passing())
     }
 
-    /// When the next ejection ends. Waiting clients should pick again then, because the passing of time wakes nobody.
-    #[must_use]
+    /// When the next ejection ends. Waiting clients should pick again then, because the passing of time wakes no client.
     pub fn next_return(&self, now: Moment) -> Option<Moment> {
         self.endpoints
             .iter()
@@ -237,7 +227,6 @@ impl Service {
     }
 
     /// The size of its queue: `max-queue`, 0 if it is off.
-    #[must_use]
     pub fn max_queue(&self) -> usize {
         let max = self.spec.max_queue.on().map_or(0, |max| max.get());
         usize::try_from(max).unwrap_or(usize::MAX)
@@ -310,20 +299,16 @@ impl Endpoint {
         }
     }
 
-    /// Its address.
-    #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.live.address()
     }
 
     /// What outlives this plan.
-    #[must_use]
     pub fn live(&self) -> &Arc<EndpointState> {
         &self.live
     }
 
     /// Its weight, with overrides applied.
-    #[must_use]
     pub fn weight(&self) -> u16 {
         self.weight
     }
@@ -335,13 +320,10 @@ impl Endpoint {
     }
 
     /// Its limit of connections, with overrides applied.
-    #[must_use]
     pub fn max_connections(&self) -> Option<u32> {
         (self.max < u32::MAX).then_some(self.max)
     }
 
-    /// Its node.
-    #[must_use]
     pub fn node(&self) -> Option<&Arc<Node>> {
         self.node.as_ref()
     }
@@ -369,9 +351,7 @@ impl Endpoint {
 
 /// The context in which a service is compiled: what it shares with other plans and other services.
 pub struct ServiceContext<'a> {
-    /// The present moment.
     pub now: Moment,
-    /// The number of workers.
     pub workers: usize,
     /// Returns the node of this name, which keeps its identity while any plan has it.
     pub node: &'a mut dyn FnMut(&str) -> Arc<Node>,
@@ -402,21 +382,6 @@ impl ServiceContext<'_> {
     ) -> Option<Arc<EndpointState>> {
         (self.gone)(service.name(), address).filter(|gone| Arc::ptr_eq(gone.service(), service))
     }
-}
-
-/// The override of an endpoint. What is absent is as in the table.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Override {
-    /// Its weight.
-    pub weight: Option<u16>,
-    /// Its state.
-    pub state: Option<State>,
-    /// Its limit of connections.
-    pub max_connections: Option<NonZeroU32>,
-    /// Its address.
-    pub address: Option<SocketAddr>,
-    /// The port of its checks.
-    pub check_port: Option<NonZeroU16>,
 }
 
 /// The endpoints of the previous plan, by address. Most tables change little, so the same index is tried first.

@@ -6,7 +6,6 @@
 #[derive(Debug)]
 pub(crate) struct Slots<T> {
     chunks: Vec<Vec<Slot<T>>>,
-    /// The number of slots.
     made: usize,
     free: Vec<u32>,
 }
@@ -67,7 +66,6 @@ impl<T> Slots<T> {
         slot.item.as_mut().filter(|_| slot.serial == id.serial)
     }
 
-    /// The id of the item at `place`.
     pub(crate) fn id_at(&self, place: u32) -> SlotId {
         let serial = self.slot(place).map_or(0, |slot| slot.serial);
         SlotId { place, serial }
@@ -84,7 +82,6 @@ impl<T> Slots<T> {
         u32::try_from(self.made).unwrap_or(u32::MAX)
     }
 
-    /// Adds a slot.
     fn make(&mut self) -> u32 {
         if self.made.is_multiple_of(CHUNK) {
             self.chunks.push(Vec::with_capacity(CHUNK));
@@ -119,19 +116,16 @@ pub struct SlotId {
 
 impl SlotId {
     /// The id as one number, for the kernel to return.
-    #[must_use]
     pub fn bits(self) -> u64 {
         u64::from(self.serial) << 32 | u64::from(self.place)
     }
 
     /// A number for people, of 52 bits: after a million other items in its place, another one has it.
-    #[must_use]
     pub fn short(self) -> u64 {
         u64::from(self.serial & 0xf_ffff) << 32 | u64::from(self.place)
     }
 
     /// The id from the number that [`SlotId::bits`] returned.
-    #[must_use]
     pub fn from_bits(bits: u64) -> Self {
         let [a, b, c, d, rest @ ..] = bits.to_be_bytes();
         Self {

@@ -40,7 +40,9 @@ pub use advice::advice;
 pub use entries::Entries;
 pub use fields::{List, OrMap, OrOff};
 pub use files::files;
-pub use frontend::{AcceptProxy, ClientTimeouts, Frontend, OnLimit, Protocol, ProxyVersion, Udp};
+pub use frontend::{
+    AcceptProxy, ClientTimeouts, Frontend, OnLimit, Protocol, ProxyVersion, Transport, Udp,
+};
 pub use health::{Expect, Health, HealthMode};
 pub(crate) use host::is_dns_name;
 pub use host::{HostPattern, Scheme, ServerName, Target, UrlPath};
@@ -135,7 +137,6 @@ pub struct Stats {
 
 impl Stats {
     /// Where the admin side listens; by default at 127.0.0.1:1936.
-    #[must_use]
     pub fn bind(&self) -> &[Bind] {
         self.bind.as_deref().unwrap_or(&ADMIN)
     }

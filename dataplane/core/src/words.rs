@@ -1,4 +1,4 @@
-//! Enums whose variants stand for words: labels of metrics, fields of logs, words of a page.
+//! Enums whose variants have words: labels of metrics, fields of logs, words of a page.
 
 /// Declares an enum with a word for each variant: `ALL` variants, the `word` and the `index` of one, and its `Display`.
 #[macro_export]
@@ -16,7 +16,6 @@ macro_rules! words {
             $vis const ALL: [Self; [$($word),*].len()] = [$(Self::$variant),*];
 
             /// Its word.
-            #[must_use]
             $vis const fn word(self) -> &'static str {
                 match self {
                     $(Self::$variant => $word,)*
@@ -24,7 +23,6 @@ macro_rules! words {
             }
 
             /// Its index in an array with one element for each variant.
-            #[must_use]
             $vis const fn index(self) -> usize {
                 self as usize
             }

@@ -24,7 +24,6 @@ pub(crate) struct Progress {
     pub(crate) tried: Option<SocketAddr>,
 }
 
-/// The phase in which a client waited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WaitPhase {
     /// In the queue, for room at an endpoint.

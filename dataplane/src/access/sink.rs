@@ -10,7 +10,6 @@ use std::time::{Duration, Instant, SystemTime};
 
 use ballast_core::table::LogTarget;
 
-use super::line::SYSLOG_DATE;
 use crate::os::clock::utc;
 use crate::os::log::{self, Delivery, LineQueue, start, to_udp, to_unix};
 
@@ -65,27 +64,12 @@ impl Sinks {
         Ok(())
     }
 
-    /// Renders one line, to be delivered by the next [`deliver`](Self::deliver).
-    pub(super) fn line(&mut self, render: impl FnOnce(&mut String)) {
-        let from = self.lines.len();
-        render(&mut self.lines);
-        self.lines.push('\n');
-        self.add_headers(from);
-    }
-
-    /// Adds lines that are rendered, each with its line feed, to be delivered by the next [`deliver`](Self::deliver).
-    pub(super) fn lines(&mut self, lines: &str) {
-        let from = self.lines.len();
+    /// Adds lines, each with its line feed, to be delivered by the next [`deliver`](Self::deliver).
+    pub(super) fn add_lines(&mut self, lines: &str) {
         self.lines.push_str(lines);
-        self.add_headers(from);
-    }
-
-    /// Adds the lines from `from` on with syslog headers, if there is a syslog destination.
-    fn add_headers(&mut self, from: usize) {
         if self.syslog.is_empty() {
             return;
         }
-        let lines = self.lines.get(from..).unwrap_or_default();
         let (date, pid) = (utc(SystemTime::now(), SYSLOG_DATE), process::id());
         let header = format!("<134>{date} ballast[{pid}]: ");
         for line in lines.split_inclusive('\n') {
@@ -134,5 +118,21 @@ impl Drop for Sinks {
     /// Each thread ends once it has sent the lines of its queue.
     fn drop(&mut self) {
         self.syslog.iter().for_each(|syslog| syslog.close());
+    }
+}
+
+/// The date of old syslog: `Nov 21 15:04:05`.
+const SYSLOG_DATE: &str = "%b %e %H:%M:%S";
+
+#[cfg(test)]
+mod tests {
+    use std::time::UNIX_EPOCH;
+
+    use super::*;
+
+    #[test]
+    fn the_day_of_a_syslog_date_takes_two_columns() {
+        let time = UNIX_EPOCH + Duration::from_secs(86_400 * 4);
+        assert_eq!(utc(time, SYSLOG_DATE).to_string(), "Jan  5 00:00:00");
     }
 }

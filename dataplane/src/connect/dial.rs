@@ -36,7 +36,7 @@ mod secure;
 mod shared;
 mod trial;
 
-pub(crate) use outcome::{Link, Session, Unserved, Upstream};
+pub(crate) use outcome::{EndpointSession, Link, Unserved, Upstream};
 
 /// The requester of an endpoint. It need not be a connection: an HTTP/2 request has none of its own.
 pub(crate) struct Caller<'a> {
@@ -68,7 +68,7 @@ impl fmt::Debug for Caller<'_> {
 }
 
 /// Connects the caller to an endpoint of this service of `plan`, or returns why that is not possible. Returns the service
-/// beside the endpoint, because a newer plan may have replaced it meanwhile. `progress` is updated throughout the dial.
+/// with the endpoint, because a newer plan may have replaced it meanwhile. `progress` is updated throughout the dial.
 pub(crate) async fn dial(
     caller: Caller<'_>,
     service: Arc<Service>,
@@ -113,7 +113,6 @@ pub(crate) async fn dial_link(
     attempts.run().await
 }
 
-/// The attempts for one caller.
 pub(super) struct Attempts<'a> {
     pub(super) caller: Caller<'a>,
     pub(super) progress: &'a mut Progress,
@@ -350,9 +349,10 @@ impl Attempts<'_> {
         let endpoint = Arc::clone(&reach.endpoint);
         // With a PROXY header it is for this client only.
         let is_for_others = service.spec().send_proxy == SendProxy::Off;
-        let claimed = match is_for_others {
-            true => worker.pool.claim(&endpoint, service.spec(), owner),
-            false => None,
+        let claimed = if is_for_others {
+            worker.pool.claim(&endpoint, service.spec(), owner)
+        } else {
+            None
         };
         let making: Making = match claimed {
             Some(left) => Box::pin(async move { left.made().await.map_err(AttemptError::Socket) }),
@@ -387,9 +387,10 @@ impl Attempts<'_> {
         let deadline = self.deadline();
         let is_last = self.tried.len() >= usize::from(self.service.spec().retries)
             || !self.service.has_another(picked.index, &self.tried);
-        match is_last {
-            true => deadline,
-            false => deadline.min(self.now.after(short_attempt(&self.service))),
+        if is_last {
+            deadline
+        } else {
+            deadline.min(self.now.after(short_attempt(&self.service)))
         }
     }
 
@@ -448,7 +449,7 @@ impl Attempts<'_> {
         let cookie = self.service.new_cookie(self.caller.key, &picked);
         let Caller { worker, began, .. } = self.caller;
         let index = picked.index;
-        let session = Session::new(picked.lease, worker, began);
+        let session = EndpointSession::new(picked.lease, worker, began);
         session
             .counters()
             .session(self.now, self.queued, connecting);
@@ -468,7 +469,7 @@ fn short_attempt(service: &Service) -> Duration {
 }
 
 /// Connects to an endpoint, from one of the service's source addresses if it has any.
-async fn connect(
+async fn open_stream(
     worker: &Worker,
     service: &Service,
     endpoint: &Arc<EndpointState>,
@@ -477,7 +478,7 @@ async fn connect(
     let turn = || service.state().next_source();
     let mut result = Err(io::Error::from(io::ErrorKind::AddrNotAvailable).into());
     for source in source_address::candidates(&service.spec().source, endpoint.address(), turn) {
-        result = connect_from(source, worker, endpoint, until).await;
+        result = open_stream_from(source, worker, endpoint, until).await;
         if !matches!(&result, Err(AttemptError::Socket(error)) if source_address::has_no_port(error))
         {
             break;
@@ -486,7 +487,7 @@ async fn connect(
     result
 }
 
-async fn connect_from(
+async fn open_stream_from(
     source: Option<IpAddr>,
     worker: &Worker,
     endpoint: &Arc<EndpointState>,

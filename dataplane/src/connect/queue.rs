@@ -55,7 +55,7 @@ impl Attempts<'_> {
                 Some(returns) => returns.min(until),
                 None => until,
             };
-            // The tick is needed for the end of an ejection, which wakes nobody.
+            // The tick is needed for the end of an ejection, which wakes no client.
             let mut tick = pin!(sleep_until(worker.shared.clock.instant(tick)));
             let ended_by = poll_fn(|cx| {
                 if (self.caller.poll_gone)(cx).is_ready() {

@@ -26,7 +26,7 @@ pub(crate) fn header(
         return header;
     };
     // Version 1 does not support datagrams.
-    if spec.send_proxy == SendProxy::V1 && transport == Transport::Stream {
+    if spec.send_proxy == SendProxy::V1 && transport == Transport::Tcp {
         encode_v1(addresses, &mut header);
         return header;
     }
@@ -53,7 +53,7 @@ impl Connection {
         header(
             &self.worker,
             service,
-            Transport::Stream,
+            Transport::Tcp,
             || self.addresses(),
             self.proxy_info.as_deref(),
             self.socket.session().map(Session::ssl),

@@ -11,10 +11,10 @@ use ballast_core::plan::{FrontendCounters, FrontendState};
 use ballast_core::service::{Endpoint, Service};
 
 use super::answers::Reason;
-use super::exchange::Failure;
+use super::exchange::ExchangeFailure;
 use super::peer::Peer;
-use crate::access::{Progress, RequestRecord, WaitPhase};
-use crate::connect::{Session, Unserved, Upstream};
+use crate::access::{Progress, Record, Request, WaitPhase};
+use crate::connect::{EndpointSession, Unserved, Upstream};
 use crate::net::relay::Side;
 use crate::os::clock::Micros;
 use crate::worker::Worker;
@@ -147,7 +147,7 @@ impl Account {
     pub(super) fn responded(
         &mut self,
         frontend: &FrontendCounters,
-        session: &Session,
+        session: &EndpointSession,
         status: u16,
         now: Micros,
     ) {
@@ -188,14 +188,14 @@ impl Account {
     }
 
     /// Notes that the request has failed in its present phase.
-    pub(super) fn fails(&mut self, failure: Failure) {
+    pub(super) fn fails(&mut self, failure: ExchangeFailure) {
         let cause = match failure {
-            Failure::ClientLeft => b'C',
-            Failure::ClientTimedOut => b'c',
-            Failure::ServerLeft { .. } => b'S',
-            Failure::ServerTimedOut | Failure::Expired => b's',
-            Failure::ClientMalformed | Failure::ServerMalformed => b'P',
-            Failure::Cut => b'K',
+            ExchangeFailure::ClientLeft => b'C',
+            ExchangeFailure::ClientTimedOut => b'c',
+            ExchangeFailure::ServerLeft { .. } => b'S',
+            ExchangeFailure::ServerTimedOut | ExchangeFailure::Expired => b's',
+            ExchangeFailure::ClientMalformed | ExchangeFailure::ServerMalformed => b'P',
+            ExchangeFailure::Cut => b'K',
         };
         self.ends([cause, self.phase_letter()]);
     }
@@ -333,35 +333,33 @@ impl Account {
             (texts.text(host, service), texts.text(service, end))
         });
         let some = |name: &&str| !name.is_empty();
-        worker.lines.add(&RequestRecord {
+        worker.lines.add(&Record {
             began: account.began,
             client,
             frontend: frontend.name(),
             service: names.map(|(service, _)| service).filter(some),
             server: names.map(|(_, server)| server).filter(some),
-            receiving: account.headed.map(|headed| headed.since(account.began)),
-            queued: account.progress.queued,
-            connecting: account.progress.connecting,
-            responding: account
-                .responded
-                .map(|responded| responded.since(account.connected.unwrap_or(responded))),
+            progress: account.progress,
             total: now.since(account.began),
-            status: account.status,
             bytes_in: account.bytes.0,
             bytes_out: account.bytes.1,
-            termination: account.termination(),
+            termination: &account.termination(),
             connections: [
                 worker.shared.admit.current(),
                 frontend.admit().current(),
                 account.connections.0,
                 account.connections.1,
             ],
-            retries: account.progress.retries,
-            is_redispatched: account.progress.is_redispatched,
-            queue: account.progress.before as u64,
-            request: texts.map(|texts| {
-                let [request, host, _] = texts.ends;
-                (texts.text(0, request), texts.text(request, host))
+            request: Some(Request {
+                receiving: account.headed.map(|headed| headed.since(account.began)),
+                responding: account
+                    .responded
+                    .map(|responded| responded.since(account.connected.unwrap_or(responded))),
+                status: account.status,
+                line: texts.map(|texts| {
+                    let [request, host, _] = texts.ends;
+                    (texts.text(0, request), texts.text(request, host))
+                }),
             }),
         });
     }
@@ -369,11 +367,12 @@ impl Account {
 
 /// The beginning of a head up to the end of the request line, which may follow empty lines.
 pub(super) fn request_line(head: &[u8]) -> &[u8] {
-    let skipped = head.iter().take_while(|byte| matches!(byte, b'\r' | b'\n'));
-    let line = head.get(skipped.count()..).unwrap_or_default();
+    let is_end = |byte: &u8| matches!(byte, b'\r' | b'\n');
+    let begin = head.iter().position(|byte| !is_end(byte));
+    let line = &head[begin.unwrap_or(head.len())..];
     let line = line.get(..LONGEST_LINE).unwrap_or(line);
-    let end = line.iter().position(|byte| matches!(byte, b'\r' | b'\n'));
-    line.get(..end.unwrap_or(line.len())).unwrap_or_default()
+    let end = line.iter().position(is_end);
+    &line[..end.unwrap_or(line.len())]
 }
 
 /// So much of a request line is logged, as by haproxy.

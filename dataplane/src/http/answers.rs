@@ -12,15 +12,15 @@ use ballast_core::route::{self, Redirect, Route};
 use ballast_core::table::{HeaderEdits, OrMap};
 
 use super::account::Account;
-use super::exchange::{Ended, Failure};
+use super::exchange::{Ended, ExchangeFailure};
 use super::peer::{Peer, scheme};
-use super::request::Facts;
+use super::request::RequestFacts;
 use crate::connect::Unserved;
 use crate::worker::Worker;
 use crate::worker::buffers::WriteBuffer;
 
 /// An answer that is ready to be sent.
-pub(super) struct Answer {
+pub(super) struct ReadyAnswer {
     pub(super) status: u16,
     /// The status that is counted and logged.
     counted: u16,
@@ -32,7 +32,7 @@ pub(super) struct Answer {
     pub(super) keeps_connection: bool,
 }
 
-impl Answer {
+impl ReadyAnswer {
     fn of(worker: &Worker, answer: &OwnAnswer<'_>, to: &Recipient<'_>, reason: Reason) -> Self {
         let mut bytes = worker.buffers.for_writing();
         let mut head_length = 0;
@@ -87,7 +87,6 @@ impl Answer {
         Self::page(peer, status, Form::Text, &to, frontend, reason)
     }
 
-    /// The answer to this request.
     pub(super) fn own(
         peer: &Peer,
         own: Own<'_>,
@@ -109,12 +108,12 @@ impl Answer {
         })
     }
 
-    /// The answer to a request that got no response. `keeps`: the client's next bytes are its next request. `None`: nobody waits
+    /// The answer to a request that got no response. `keeps`: the client's next bytes are its next request. `None`: no client waits
     /// for an answer, or a part of a response was sent.
     pub(super) fn to_ended(
         peer: &Peer,
         ended: &Ended,
-        facts: &Facts,
+        facts: &RequestFacts,
         keeps: bool,
         account: &mut Account,
     ) -> Option<Self> {
@@ -156,12 +155,12 @@ impl Answer {
 
     /// The header block of an answer in HTTP/2.
     pub(super) fn head(&self) -> &[u8] {
-        self.bytes.get(..self.head_length).unwrap_or_default()
+        self.bytes.split_at(self.head_length).0
     }
 
     /// The body of an answer in HTTP/2; a whole answer in HTTP/1.
     pub(super) fn body(&self) -> &[u8] {
-        self.bytes.get(self.head_length..).unwrap_or_default()
+        self.bytes.split_at(self.head_length).1
     }
 }
 
@@ -179,7 +178,7 @@ pub(super) enum Reason {
     /// There is no endpoint for the request.
     Unserved,
     /// The exchange with the endpoint failed.
-    Failed(Failure),
+    Failed(ExchangeFailure),
 }
 
 /// What Ballast itself answers to a well-formed request.
@@ -189,12 +188,12 @@ pub(super) enum Own<'a> {
     /// And how much of the path the route matched.
     Redirect(&'a Redirect, &'a Route, usize),
     /// And the edits of its header fields.
-    Asked(&'a route::Answer, Option<&'a HeaderEdits>, Reason),
+    Asked(&'a route::FixedAnswer, Option<&'a HeaderEdits>, Reason),
 }
 
 impl<'a> Own<'a> {
     /// The answer of this route itself.
-    pub(super) fn of_route(answer: &'a route::Answer, route: &'a Route) -> Self {
+    pub(super) fn of_route(answer: &'a route::FixedAnswer, route: &'a Route) -> Self {
         Self::Asked(answer, route.answer_headers.as_deref(), Reason::Asked)
     }
 
@@ -309,14 +308,16 @@ fn status_of_refusal(refusal: Refusal, frontend: Option<&Frontend>) -> u16 {
     }
 }
 
-/// The status for a request whose endpoint failed before it sent a response. `None`: nobody waits for an answer.
-fn status_of_failure(failure: Failure) -> Option<u16> {
+/// The status for a request whose endpoint failed before it sent a response. `None`: no client waits for an answer.
+fn status_of_failure(failure: ExchangeFailure) -> Option<u16> {
     Some(match failure {
-        Failure::ClientLeft => return None,
-        Failure::ClientTimedOut => 408,
-        Failure::ClientMalformed => 400,
-        Failure::ServerTimedOut | Failure::Expired => 504,
-        Failure::ServerLeft { .. } | Failure::ServerMalformed | Failure::Cut => 502,
+        ExchangeFailure::ClientLeft => return None,
+        ExchangeFailure::ClientTimedOut => 408,
+        ExchangeFailure::ClientMalformed => 400,
+        ExchangeFailure::ServerTimedOut | ExchangeFailure::Expired => 504,
+        ExchangeFailure::ServerLeft { .. }
+        | ExchangeFailure::ServerMalformed
+        | ExchangeFailure::Cut => 502,
     })
 }
 

@@ -22,10 +22,10 @@ use super::idle_policy::IdlePolicy;
 use super::idle_timer::IdleTimer;
 use super::peer::Peer;
 use super::request::Prepared;
-use super::side::{Broken, H1, H2, Side};
-use crate::connect::{Caller, Link, Session, Unserved, Upstream, dial_link};
+use super::side::{Broken, H1, H2, HttpSide};
+use crate::connect::{Caller, EndpointSession, Link, Unserved, Upstream, dial_link};
 use crate::net::poller::Timer;
-use crate::net::relay::Side as Fault;
+use crate::net::relay::Side;
 use crate::net::tls::MaybeTls;
 use crate::worker::WorkerPlan;
 use crate::worker::buffers::ReadBuffer;
@@ -43,7 +43,7 @@ use transfer::Transfer;
 
 /// Why an exchange failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Failure {
+pub(super) enum ExchangeFailure {
     /// The client's connection failed, or its stream was reset.
     ClientLeft,
     /// The client did not send its body, or did not read the response, in time.
@@ -63,31 +63,31 @@ pub(super) enum Failure {
     Cut,
 }
 
-impl Failure {
+impl ExchangeFailure {
     /// The side at fault.
-    pub(super) fn fault(self) -> Option<Fault> {
+    pub(super) fn fault(self) -> Option<Side> {
         match self {
-            Self::ClientLeft | Self::ClientTimedOut | Self::ClientMalformed => Some(Fault::Client),
+            Self::ClientLeft | Self::ClientTimedOut | Self::ClientMalformed => Some(Side::Client),
             Self::ServerLeft { .. } | Self::ServerTimedOut | Self::ServerMalformed => {
-                Some(Fault::Server)
+                Some(Side::Server)
             }
             Self::Expired | Self::Cut => None,
         }
     }
 }
 
-/// A failure, and what the other side is told of it.
+/// A failure, and what is sent to the other side.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Failed {
-    pub(super) failure: Failure,
+    pub(super) failure: ExchangeFailure,
     /// The reason with which one side has reset its stream, for the other side.
     pub(super) reset: Option<ErrorCode>,
     /// Whether the endpoint has certainly done nothing about the request.
     is_refused: bool,
 }
 
-impl From<Failure> for Failed {
-    fn from(failure: Failure) -> Self {
+impl From<ExchangeFailure> for Failed {
+    fn from(failure: ExchangeFailure) -> Self {
         Self {
             failure,
             reset: None,
@@ -100,16 +100,16 @@ impl Failed {
     /// Why a request has failed, in view of what has become of the connection that it shares.
     fn in_view_of(self, link: &Use) -> Self {
         if link.is_cut() {
-            return Failure::Cut.into();
+            return ExchangeFailure::Cut.into();
         }
-        if link.is_silent() && self.failure.fault() == Some(Fault::Server) {
+        if link.is_silent() && self.failure.fault() == Some(Side::Server) {
             // It may have served the request all the same.
-            return Failure::ServerTimedOut.into();
+            return ExchangeFailure::ServerTimedOut.into();
         }
         let is_doubtful = match self.failure {
-            Failure::ServerTimedOut => true,
+            ExchangeFailure::ServerTimedOut => true,
             // The request alone may have been slow, unless the endpoint has said nothing at all.
-            Failure::Expired => !link.has_heard(),
+            ExchangeFailure::Expired => !link.has_heard(),
             _ => false,
         };
         if is_doubtful {
@@ -125,8 +125,8 @@ impl Failed {
                 Broken::Left | Broken::Malformed | Broken::Refused => None,
             },
             ..match broken {
-                Broken::Malformed => Failure::ClientMalformed,
-                Broken::Left | Broken::Reset(_) | Broken::Refused => Failure::ClientLeft,
+                Broken::Malformed => ExchangeFailure::ClientMalformed,
+                Broken::Left | Broken::Reset(_) | Broken::Refused => ExchangeFailure::ClientLeft,
             }
             .into()
         }
@@ -135,8 +135,10 @@ impl Failed {
     fn by_server(broken: Broken, silent: bool) -> Self {
         Self {
             failure: match broken {
-                Broken::Malformed => Failure::ServerMalformed,
-                Broken::Left | Broken::Reset(_) | Broken::Refused => Failure::ServerLeft { silent },
+                Broken::Malformed => ExchangeFailure::ServerMalformed,
+                Broken::Left | Broken::Reset(_) | Broken::Refused => {
+                    ExchangeFailure::ServerLeft { silent }
+                }
             },
             reset: match broken {
                 Broken::Reset(code) => Some(code),
@@ -150,11 +152,10 @@ impl Failed {
     /// Whether the request may be sent again if it is repeatable: its connection ended without a byte of a response. A stream that
     /// the endpoint has reset may have been served.
     fn is_silent(&self) -> bool {
-        self.failure == Failure::ServerLeft { silent: true } && self.reset.is_none()
+        self.failure == ExchangeFailure::ServerLeft { silent: true } && self.reset.is_none()
     }
 }
 
-/// How a request ended.
 pub(super) enum Ended {
     /// The client got the whole response.
     Done(Done),
@@ -182,7 +183,7 @@ pub(super) struct Exchange<'a, 'c> {
     pub(super) peer: &'a Peer,
     pub(super) account: &'a mut Account,
     pub(super) prepared: &'a mut Prepared,
-    pub(super) client: &'a mut Side<'c>,
+    pub(super) client: &'a mut HttpSide<'c>,
     pub(super) timer: &'a mut Timer,
 }
 
@@ -337,29 +338,26 @@ impl Exchange<'_, '_> {
     async fn tunnel(
         &mut self,
         stream: Option<MaybeTls>,
-        session: &Session,
+        session: &EndpointSession,
         service: &Service,
     ) -> Ended {
         match (&mut *self.client, stream) {
-            (Side::H1(client), Some(stream)) => {
+            (HttpSide::H1(client), Some(stream)) => {
                 tunnel::run(client, stream, session, service, self.peer, self.account).await
             }
-            _ => Ended::Broken(Failure::ServerMalformed.into()),
+            _ => Ended::Broken(ExchangeFailure::ServerMalformed.into()),
         }
     }
 
     /// Accounts for a request that has failed.
-    fn failed(&mut self, failed: Failed, session: &Session, has_begun: bool) -> Ended {
+    fn failed(&mut self, failed: Failed, session: &EndpointSession, has_begun: bool) -> Ended {
         self.account.fails(failed.failure);
-        match has_begun {
-            true => {
-                session.count_fault(failed.failure.fault());
-                Ended::Broken(failed)
-            }
-            false => {
-                session.count_no_response(failed.failure.fault());
-                Ended::Failed(failed)
-            }
+        if has_begun {
+            session.count_fault(failed.failure.fault());
+            Ended::Broken(failed)
+        } else {
+            session.count_no_response(failed.failure.fault());
+            Ended::Failed(failed)
         }
     }
 
@@ -370,28 +368,29 @@ impl Exchange<'_, '_> {
         response: &'e mut ReadBuffer,
         service: &Service,
         is_new: bool,
-    ) -> Side<'e> {
+    ) -> HttpSide<'e> {
         let prepared = &mut *self.prepared;
         let mut pending = self.peer.worker.buffers.for_writing();
         // With TLS it was sent before the handshake.
         if is_new && stream.session().is_none() {
             pending.extend_from_slice(&self.peer.proxy_header(service));
         }
-        match pending.is_empty() && !prepared.facts.is_repeatable {
+        if pending.is_empty() && !prepared.facts.is_repeatable {
             // It is not sent a second time.
-            true => std::mem::swap(&mut pending, &mut prepared.head),
-            false => pending.extend_from_slice(&prepared.head),
+            std::mem::swap(&mut pending, &mut prepared.head);
+        } else {
+            pending.extend_from_slice(&prepared.head);
         }
         let sends = prepared.framing;
-        Side::H1(H1::new(stream, response, Framing::Empty, pending, sends))
+        HttpSide::H1(H1::new(stream, response, Framing::Empty, pending, sends))
     }
 
     /// The request over a connection that others use, too.
-    fn over_h2(&self, link: &Use) -> Option<Side<'static>> {
+    fn over_h2(&self, link: &Use) -> Option<HttpSide<'static>> {
         let prepared = &*self.prepared;
         let is_whole = !prepared.framing.has_body();
         let stream = link.request(&prepared.head, is_whole, prepared.facts.is_head)?;
-        Some(Side::H2(H2::new(
+        Some(HttpSide::H2(H2::new(
             stream,
             ENDPOINT_WINDOW,
             self.peer.share(),
@@ -399,10 +398,10 @@ impl Exchange<'_, '_> {
     }
 
     /// How the body of the request is moved.
-    fn request_body(&mut self, server: &Side<'_>) -> Transfer {
+    fn request_body(&mut self, server: &HttpSide<'_>) -> Transfer {
         let trailing = self.prepared.trailing.clone();
         match (server, self.prepared.body.take()) {
-            (Side::H1(_), Some(extent)) => Transfer::of_bytes(extent, trailing),
+            (HttpSide::H1(_), Some(extent)) => Transfer::of_bytes(extent, trailing),
             _ => Transfer::of_frames(self.prepared.framing.has_body(), trailing),
         }
     }
@@ -453,8 +452,8 @@ impl Exchange<'_, '_> {
         let (upstream, service) = match dial_link(caller, service, plan, progress).await {
             Ok(dialed) => dialed,
             Err(_) if is_late.get() => {
-                account.fails(Failure::Expired);
-                return Err(Ended::Failed(Failure::Expired.into()));
+                account.fails(ExchangeFailure::Expired);
+                return Err(Ended::Failed(ExchangeFailure::Expired.into()));
             }
             Err(unserved) => return Err(Ended::Unserved(unserved)),
         };
@@ -474,7 +473,7 @@ fn again(relay: &Relay<'_, '_>, failed: &Failed, may_repeat: bool) -> Option<Att
 }
 
 /// Counts the bytes of a request and of its response at the endpoint.
-fn count(session: &Session, up: u64, down: u64) {
+fn count(session: &EndpointSession, up: u64, down: u64) {
     let endpoint = session.counters();
     endpoint.bytes_in.add(up);
     endpoint.bytes_out.add(down);

@@ -17,15 +17,15 @@ use ballast_core::plan::{HttpFrontend, SocketKey};
 use ballast_core::table::{HttpVersion, SendProxy};
 
 use super::account::{Account, request_line};
-use super::answers::{Answer, Reason, SEND_TIMEOUT};
+use super::answers::{ReadyAnswer, Reason, SEND_TIMEOUT};
 use super::exchange::{BodyExtent, Ended, Exchange};
 use super::h2;
 use super::idle_policy::IdlePolicy;
 use super::linger::linger;
 use super::peer::Peer;
-use super::request::{Message, Prepared, Step, prepare};
+use super::request::{Message, NextStep, Prepared, prepare};
 use super::send_all::send_all;
-use super::side::{H1, Side};
+use super::side::{H1, HttpSide};
 use crate::net::poller::Timer;
 use crate::net::relay::Extent;
 use crate::os::clock::Micros;
@@ -63,12 +63,13 @@ impl Next {
     /// What follows a whole response. `client_keeps`: the response has promised that the connection takes another request.
     /// `wants_close`: the client has asked for the close, and has sent nothing since.
     fn after_response(request_is_complete: bool, client_keeps: bool, wants_close: bool) -> Self {
-        match client_keeps {
-            _ if !request_is_complete => Self::Linger,
-            true => Self::Request,
-            false if wants_close => Self::Close,
+        if request_is_complete && client_keeps {
+            Self::Request
+        } else if request_is_complete && wants_close {
+            Self::Close
+        } else {
             // The client may have sent its next request.
-            false => Self::Linger,
+            Self::Linger
         }
     }
 }
@@ -132,7 +133,7 @@ enum Filled {
 enum Read {
     /// Not a whole head.
     More,
-    Request(Step),
+    Request(NextStep),
 }
 
 impl Client {
@@ -157,17 +158,18 @@ impl Client {
                 let times = (*began.get_or_insert(now), now);
                 match self.read(&plan, &mut search, times) {
                     Read::More => {}
-                    Read::Request(Step::Forward(prepared)) => {
+                    Read::Request(NextStep::Forward(prepared)) => {
                         return self.forward(*prepared, plan).await;
                     }
-                    Read::Request(Step::Answer(answer)) => return self.send(answer).await,
+                    Read::Request(NextStep::Answer(answer)) => return self.send(answer).await,
                 }
             }
             let options = http.options();
             let now = worker.shared.clock.soon();
-            let until = match self.buffer.is_empty() {
-                true if self.peer.requests.get() > 0 => now.after(options.keep_alive_timeout),
-                _ => *deadline.get_or_insert_with(|| now.after(options.request_timeout)),
+            let until = if self.buffer.is_empty() && self.peer.requests.get() > 0 {
+                now.after(options.keep_alive_timeout)
+            } else {
+                *deadline.get_or_insert_with(|| now.after(options.request_timeout))
             };
             drop(plan);
             match self.fill(until).await {
@@ -195,7 +197,7 @@ impl Client {
         self.account_for_malformed(began);
         let worker = &self.peer.worker;
         self.account.unserved(Refusal::NoEndpoint.into(), worker);
-        let answer = Answer::rejected(&self.peer, 503, None, Reason::Unserved);
+        let answer = ReadyAnswer::rejected(&self.peer, 503, None, Reason::Unserved);
         self.send(answer).await
     }
 
@@ -227,7 +229,7 @@ impl Client {
         let plan = self.peer.worker.plan();
         let frontend = self.peer.frontend_in(&plan);
         let frontend = frontend.map(|(frontend, _)| frontend.as_ref());
-        let answer = Answer::rejected(&self.peer, status, frontend, reason);
+        let answer = ReadyAnswer::rejected(&self.peer, status, frontend, reason);
         drop(plan);
         self.account_for_malformed(began.unwrap_or_default());
         self.send(answer).await
@@ -261,14 +263,14 @@ impl Client {
                 // A client that has just connected is answered, and so is a request that has just been sent.
                 Poll::Pending
                     if buffer.is_empty()
-                        && peer.is_draining()
+                        && peer.ends_idle()
                         && peer.requests.get() > 0
                         && connection.socket.is_idle() =>
                 {
                     if has_looked {
                         return Poll::Ready(Filled::Ended);
                     }
-                    // The kernel may not have told of the request yet.
+                    // The kernel may not have reported the request yet.
                     has_looked = true;
                     connection.socket.look_again();
                     cx.waker().wake_by_ref();
@@ -314,15 +316,15 @@ impl Client {
                 let last = &self.peer.worker.shared.last_bad_request;
                 last.note(frontend.name(), client, reason, held);
                 let frontend = Some(frontend.as_ref());
-                let answer = Answer::rejected(&self.peer, status, frontend, Reason::Malformed);
+                let answer = ReadyAnswer::rejected(&self.peer, status, frontend, Reason::Malformed);
                 self.account_for_malformed(began);
-                return Read::Request(Step::Answer(answer));
+                return Read::Request(NextStep::Answer(answer));
             }
         };
         let host = head.request.host.map_or("", |host| host.name);
         let line = |out: &mut Vec<u8>| out.extend_from_slice(request_line(held));
         self.account = Account::of(&self.peer, host, line, began, now);
-        let behind = held.get(head.length..).unwrap_or_default();
+        let behind = held.split_at(head.length).1;
         let times = (began.moment(), now.moment());
         let (step, used) = self.route(&head, behind, plan, times);
         let used = head.length + used;
@@ -332,9 +334,9 @@ impl Client {
         self.account.moved(counters, used as u64, 0);
         self.buffer.consume(used);
         Read::Request(match step {
-            Step::Forward(mut prepared) => {
+            NextStep::Forward(mut prepared) => {
                 prepared.received = used as u64;
-                Step::Forward(prepared)
+                NextStep::Forward(prepared)
             }
             step => step,
         })
@@ -347,15 +349,15 @@ impl Client {
         behind: &[u8],
         plan: &WorkerPlan,
         (first_byte, began): (Moment, Moment),
-    ) -> (Step, usize) {
+    ) -> (NextStep, usize) {
         let peer = &self.peer;
         let Some((frontend, http)) = peer.frontend_in(plan) else {
-            let answer = Answer::rejected(peer, 503, None, Reason::Unserved);
-            return (Step::Answer(answer), 0);
+            let answer = ReadyAnswer::rejected(peer, 503, None, Reason::Unserved);
+            return (NextStep::Answer(answer), 0);
         };
         let malformed = || {
-            let answer = Answer::rejected(peer, 400, Some(frontend), Reason::Malformed);
-            (Step::Answer(answer), 0)
+            let answer = ReadyAnswer::rejected(peer, 400, Some(frontend), Reason::Malformed);
+            (NextStep::Answer(answer), 0)
         };
         let Ok(decoded) = Body::new(head.framing, &Limits::default()).decode(behind) else {
             return malformed();
@@ -373,20 +375,20 @@ impl Client {
             began,
         };
         match prepare(peer, &message, frontend, http) {
-            Step::Forward(mut prepared) => {
+            NextStep::Forward(mut prepared) => {
                 if prepared.service.spec().send_proxy != SendProxy::Off {
                     peer.learn_local_address(&self.connection.socket);
                 }
                 if prepared.version == HttpVersion::H2 {
                     // The body is read frame by frame.
-                    return (Step::Forward(prepared), 0);
+                    return (NextStep::Forward(prepared), 0);
                 }
                 let mut body = BodyExtent::new(head.framing);
                 match body.begin(behind, &mut prepared.head, &prepared.trailing) {
                     Ok(used) => {
                         prepared.request_is_read = body.is_complete();
                         prepared.body = Some(body);
-                        (Step::Forward(prepared), used)
+                        (NextStep::Forward(prepared), used)
                     }
                     Err(_) => malformed(),
                 }
@@ -406,7 +408,7 @@ impl Client {
         };
         let pending = worker.buffers.for_writing();
         let socket = &mut self.connection.socket;
-        let mut side = Side::H1(H1::new(
+        let mut side = HttpSide::H1(H1::new(
             socket,
             &mut self.buffer,
             framing,
@@ -431,7 +433,8 @@ impl Client {
             Ended::Tunnel { in_order: true } => Next::Close,
             Ended::Tunnel { in_order: false } | Ended::Broken(_) => Next::Reset,
             ended => {
-                let answer = Answer::to_ended(&self.peer, &ended, facts, keeps, &mut self.account);
+                let answer =
+                    ReadyAnswer::to_ended(&self.peer, &ended, facts, keeps, &mut self.account);
                 match answer {
                     Some(answer) => self.send(answer).await,
                     None => Next::Reset,
@@ -444,7 +447,7 @@ impl Client {
         next
     }
 
-    async fn send(&mut self, answer: Answer) -> Next {
+    async fn send(&mut self, answer: ReadyAnswer) -> Next {
         answer.account(&self.peer, &mut self.account);
         let sent = send_all(
             &mut self.connection.socket,

@@ -50,10 +50,9 @@ pub(super) async fn serve(connection: &mut Connection, peer: Rc<Peer>, first: Ve
     worker.pool.forget(Some(peer.id()));
 }
 
-/// How a connection ended.
 enum Ended {
     InOrder,
-    /// The client has been told why, and may still be sending.
+    /// The client has been sent the reason, and may still be sending.
     Refused(ErrorCode),
     Failed,
 }
@@ -128,7 +127,7 @@ struct Driver {
 impl Driver {
     fn open(&self, stream: Stream) {
         let active = Active::new(&self.client);
-        tokio::task::spawn_local(request::serve(active, stream));
+        tokio::task::spawn_local(request::serve_request(active, stream));
     }
 
     /// Ready when the connection has ended.
@@ -163,15 +162,16 @@ impl Driver {
             match self.next_deadline(mux, now) {
                 Deadline::At(deadline) => timer.set(deadline),
                 Deadline::Slow => {
-                    // The client may not read what it is told, either.
+                    // The client may not read what it is sent, either.
                     self.is_ending = true;
                     timer.set(now.after(LAST_WORDS));
                     mux.fail(ErrorCode::ENHANCE_YOUR_CALM);
                 }
                 Deadline::Idle if self.is_ending => {
-                    return Poll::Ready(match mux.with(|core| core.output().is_empty()) {
-                        true => Ended::InOrder,
-                        false => Ended::Failed,
+                    return Poll::Ready(if mux.with(|core| core.output().is_empty()) {
+                        Ended::InOrder
+                    } else {
+                        Ended::Failed
                     });
                 }
                 Deadline::Idle => {
@@ -284,5 +284,5 @@ impl Drop for Active {
 /// least.
 const LEAST_WINDOW: usize = 16 * 1024;
 const MOST_WINDOW: usize = 65_535;
-/// A client that has been told of the end of the connection has so much time to confirm that, if it has no requests.
+/// A client that was sent the end of the connection has this time to confirm that, if it has no requests.
 const LAST_WORDS: Duration = Duration::from_secs(2);

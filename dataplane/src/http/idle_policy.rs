@@ -4,7 +4,7 @@ use ballast_core::service::Service;
 use ballast_core::table::{Reuse, SendProxy};
 
 use super::peer::Peer;
-use super::request::Facts;
+use super::request::RequestFacts;
 use crate::worker::pool::Owner;
 
 /// Which idle connections may serve a request.
@@ -17,7 +17,7 @@ pub(super) struct IdlePolicy {
 
 impl IdlePolicy {
     /// The policy for a request of this client; `is_first`: it has sent no request before this one.
-    pub(super) fn of(peer: &Peer, is_first: bool, service: &Service, facts: &Facts) -> Self {
+    pub(super) fn of(peer: &Peer, is_first: bool, service: &Service, facts: &RequestFacts) -> Self {
         let spec = service.spec();
         let reuse = spec
             .http

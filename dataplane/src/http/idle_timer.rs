@@ -71,7 +71,6 @@ impl<'a> IdleTimer<'a> {
         self.last_byte = self.clock.soon();
     }
 
-    /// Begins to wait.
     pub(super) fn begin(&mut self, timeout: Option<Duration>) {
         self.moved();
         self.arm(timeout);

@@ -125,6 +125,12 @@ impl Peer {
         self.worker.is_draining.get()
     }
 
+    /// Whether the connection ends though it waits for a request only. The client of a process that was replaced may be sending
+    /// one just now: its connection ends with the next response.
+    pub(super) fn ends_idle(&self) -> bool {
+        self.is_draining() && !self.worker.keeps_idle.get()
+    }
+
     /// Asks the socket for the address that the client connected to, unless it is known.
     pub(super) fn learn_local_address(&self, socket: &MaybeTls) {
         if self.local.get().is_none() {
@@ -143,7 +149,7 @@ impl Peer {
         self.local_address().port()
     }
 
-    /// The client as endpoints of this frontend are told of it.
+    /// The client as it is reported to endpoints of this frontend.
     pub(super) fn as_seen<'a>(
         &'a self,
         frontend: &'a Frontend,
@@ -174,7 +180,7 @@ impl Peer {
         send_proxy::header(
             &self.worker,
             service,
-            Transport::Stream,
+            Transport::Tcp,
             || {
                 Some(Addresses {
                     source: self.key.client(),
@@ -186,7 +192,7 @@ impl Peer {
         )
     }
 
-    /// The memory that bodies of HTTP/2 of this client may take, beside the first window of each stream.
+    /// The memory that bodies of HTTP/2 of this client may take, in addition to the first window of each stream.
     pub(super) fn share(&self) -> &Rc<Share> {
         self.share.get_or_init(|| {
             let plan = self.worker.plan();
@@ -203,8 +209,9 @@ impl Peer {
 
 /// The scheme that the clients of a frontend use.
 pub(super) fn scheme(http: &HttpFrontend) -> Scheme {
-    match http.is_https() {
-        true => Scheme::Https,
-        false => Scheme::Http,
+    if http.is_https() {
+        Scheme::Https
+    } else {
+        Scheme::Http
     }
 }

@@ -15,7 +15,7 @@ use ballast_core::route::{Decision, Forward, Matched, Route, Target};
 use ballast_core::service::Service;
 use ballast_core::table::{HttpVersion, MaxAge, Protocol};
 
-use super::answers::{Answer, Own, Reason};
+use super::answers::{Own, ReadyAnswer, Reason};
 use super::exchange::BodyExtent;
 use super::idle_timer::Timeouts;
 use super::peer::Peer;
@@ -54,14 +54,14 @@ pub(super) struct Prepared {
     pub(super) request_is_read: bool,
     /// How many bytes of the client it has used so far.
     pub(super) received: u64,
-    pub(super) facts: Facts,
+    pub(super) facts: RequestFacts,
     pub(super) timeouts: Timeouts,
     /// When the time for the whole request is over; `None`: it is not limited.
     pub(super) until: Option<Moment>,
 }
 
 /// Properties of a request that are needed after its head was taken out of the client's buffer.
-pub(super) struct Facts {
+pub(super) struct RequestFacts {
     pub(super) is_head: bool,
     pub(super) version: Version,
     /// Whether the client will send another request on this connection.
@@ -110,9 +110,9 @@ impl MappedBack {
 }
 
 /// What becomes of a request.
-pub(super) enum Step {
+pub(super) enum NextStep {
     Forward(Box<Prepared>),
-    Answer(Answer),
+    Answer(ReadyAnswer),
 }
 
 /// Decides where the request goes.
@@ -121,15 +121,15 @@ pub(super) fn prepare(
     message: &Message<'_>,
     frontend: &Arc<Frontend>,
     http: &Arc<HttpFrontend>,
-) -> Step {
+) -> NextStep {
     let request = message.request;
     if peer.is_misdirected(request.host, frontend, http) {
         let own = Own::Refused(421, Reason::Denied);
-        return Step::own(peer, own, message, frontend, http);
+        return NextStep::own(peer, own, message, frontend, http);
     }
     let to = match destination(peer, message, http) {
         Ok(to) => to,
-        Err(own) => return Step::own(peer, own, message, frontend, http),
+        Err(own) => return NextStep::own(peer, own, message, frontend, http),
     };
     let service = to.chosen.service;
     let client = peer.as_seen(frontend, http);
@@ -139,15 +139,14 @@ pub(super) fn prepare(
         HttpVersion::H1 => forward::request(&mut head, &to_endpoint),
         HttpVersion::H2 => http2::request_block(&mut head, &to_endpoint, scheme_to(service)),
     }
-    let trailing = match Trailing::may_follow(message.framing, request.version) {
-        true => {
-            let subject = client.subject.map(|subject| subject.header);
-            Trailing::beside(subject, &to_endpoint.edits)
-        }
-        false => Trailing::default(),
+    let trailing = if Trailing::may_follow(message.framing, request.version) {
+        let subject = client.subject.map(|subject| subject.header);
+        Trailing::beside(subject, &to_endpoint.edits)
+    } else {
+        Trailing::default()
     };
     let timeout = to.found.route.timeout;
-    Step::Forward(Box::new(Prepared {
+    NextStep::Forward(Box::new(Prepared {
         version: to_endpoint.version,
         head,
         framing: message.framing,
@@ -155,7 +154,7 @@ pub(super) fn prepare(
         trailing,
         request_is_read: !message.framing.has_body(),
         received: 0,
-        facts: Facts::of(message, &to, frontend),
+        facts: RequestFacts::of(message, &to, frontend),
         timeouts: Timeouts::of(frontend, service),
         until: timeout.map(|timeout| message.first_byte.after(timeout)),
         service: Arc::clone(service),
@@ -199,7 +198,7 @@ fn destination<'a>(
     }
 }
 
-impl Step {
+impl NextStep {
     /// An answer of Ballast's own to this request.
     pub(super) fn own(
         peer: &Peer,
@@ -209,7 +208,7 @@ impl Step {
         http: &HttpFrontend,
     ) -> Self {
         let keeps = message.answer_keeps;
-        Self::Answer(Answer::own(
+        Self::Answer(ReadyAnswer::own(
             peer,
             own,
             message.request,
@@ -247,7 +246,7 @@ impl Destination<'_> {
     }
 }
 
-impl Facts {
+impl RequestFacts {
     fn of(message: &Message<'_>, to: &Destination<'_>, frontend: &Arc<Frontend>) -> Self {
         let request = message.request;
         let Destination {

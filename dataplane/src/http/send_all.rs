@@ -24,7 +24,7 @@ pub(super) async fn send_all(
             Poll::Ready(sent) => Poll::Ready(sent),
             Poll::Pending => timer.poll(cx).map(|()| Err(io::ErrorKind::TimedOut.into())),
         });
-        rest = rest.get(sent.await?..).unwrap_or_default();
+        rest = rest.split_at(sent.await?).1;
     }
     Ok(())
 }

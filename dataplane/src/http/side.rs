@@ -49,12 +49,11 @@ impl From<Reset> for Broken {
 }
 
 /// A client, or an endpoint.
-pub(super) enum Side<'a> {
+pub(super) enum HttpSide<'a> {
     H1(H1<'a>),
     H2(H2),
 }
 
-/// What an endpoint answered.
 pub(super) enum Answered {
     /// More bytes of HTTP/1 have arrived.
     Bytes,
@@ -62,7 +61,7 @@ pub(super) enum Answered {
     Head(Head),
 }
 
-impl Side<'_> {
+impl HttpSide<'_> {
     /// The next piece of the body that comes from here, with at most `most` bytes. It must be [passed](Self::passed) on.
     pub(super) fn poll_frame(
         &mut self,
@@ -75,7 +74,7 @@ impl Side<'_> {
         }
     }
 
-    /// Notes that the last frame, with so many bytes, has gone to the other side.
+    /// Notes that the last frame, with `bytes` bytes, has gone to the other side.
     pub(super) fn passed(&mut self, bytes: usize) {
         match self {
             Self::H1(side) => side.passed(),

@@ -1,6 +1,5 @@
 //! Opens listening sockets. No other module does.
 
-use std::fs;
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
 
@@ -10,6 +9,7 @@ use socket2::{Domain, Socket, Type};
 
 use crate::net::relay::keepalive;
 use crate::os::limits::Buffers;
+use crate::os::rights::first_unprivileged_port;
 use crate::os::socket_error;
 use crate::os::sys::{addresses, datagrams};
 
@@ -25,7 +25,7 @@ pub(crate) fn open(
         Transport::Udp => bind_datagrams(address),
     };
     let first = bind(key.address)?;
-    // Port 0 stands for any port, but for the same port of all sockets.
+    // Port 0 means any port, but for the same port of all sockets.
     let bound = first.local_addr()?.as_socket().unwrap_or(key.address);
     let mut sockets = vec![first];
     while sockets.len() < count {
@@ -37,6 +37,57 @@ pub(crate) fn open(
         }
     }
     Ok(sockets)
+}
+
+/// Prepares sockets that the process before handed over, and opens further ones beside them, until there is one for each worker.
+/// Where that fails, those that are there serve alone.
+pub(crate) fn adopt(
+    key: &SocketKey,
+    mut sockets: Vec<Socket>,
+    count: usize,
+    buffers: Option<Buffers>,
+) -> Vec<Socket> {
+    let local = sockets.first().and_then(|socket| socket.local_addr().ok());
+    let bound = local.and_then(|local| local.as_socket());
+    if key.transport == Transport::Tcp {
+        for socket in &sockets {
+            // That process may have been closing it. Without a filter this fails.
+            socket.detach_filter().ok();
+            if let Some(Err(error)) = buffers.map(|buffers| buffers.limit(socket)) {
+                tracing::warn!(address = %key, %error, "the buffers of a socket that was handed over stay as they are");
+            }
+        }
+    }
+    match beside(key, bound, count.saturating_sub(sockets.len()), buffers) {
+        Ok(more) => sockets.extend(more),
+        Err(error) => {
+            let why = explain(key.address, &error);
+            tracing::warn!(
+                "{why}; the {} sockets of it that were handed over are served, which is fewer than one for each worker",
+                sockets.len()
+            );
+        }
+    }
+    sockets
+}
+
+/// Binds further sockets to an address: all of them, or none.
+fn beside(
+    key: &SocketKey,
+    bound: Option<SocketAddr>,
+    count: usize,
+    buffers: Option<Buffers>,
+) -> io::Result<Vec<Socket>> {
+    match bound {
+        Some(address) if count > 0 => {
+            let key = SocketKey {
+                address,
+                ..key.clone()
+            };
+            open(&key, count, buffers)
+        }
+        _ => Ok(Vec::new()),
+    }
 }
 
 /// Binds one socket without SO_REUSEPORT, for the admin side.
@@ -125,10 +176,12 @@ pub(crate) fn explain(address: SocketAddr, error: &io::Error) -> String {
                 "bind {address}: address in use; is another server running on this port? `ss -ltnp` names it"
             )
         }
-        io::ErrorKind::PermissionDenied if (1..unprivileged()).contains(&address.port()) => {
+        io::ErrorKind::PermissionDenied
+            if (1..first_unprivileged_port()).contains(&address.port()) =>
+        {
             format!(
                 "bind {address}: no right to a port below {}; give the process CAP_NET_BIND_SERVICE, or lower net.ipv4.ip_unprivileged_port_start",
-                unprivileged()
+                first_unprivileged_port()
             )
         }
         io::ErrorKind::PermissionDenied => format!(
@@ -139,13 +192,6 @@ pub(crate) fn explain(address: SocketAddr, error: &io::Error) -> String {
         ),
         _ => format!("bind {address}: {error}"),
     }
-}
-
-/// The first port that an unprivileged process may bind.
-fn unprivileged() -> u16 {
-    let first = fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start");
-    let first = first.ok().and_then(|first| first.trim().parse().ok());
-    first.unwrap_or(1024)
 }
 
 /// The kernel reduces this to what it allows.
@@ -162,9 +208,10 @@ mod tests {
     fn a_refusal_is_explained_by_the_port() {
         let denied = io::Error::from(io::ErrorKind::PermissionDenied);
         for port in [0, 1, 79, 1_023, 1_024, 40_000, 65_535] {
-            let words = match (1..unprivileged()).contains(&port) {
-                true => "CAP_NET_BIND_SERVICE",
-                false => "a security policy forbids it",
+            let words = if (1..first_unprivileged_port()).contains(&port) {
+                "CAP_NET_BIND_SERVICE"
+            } else {
+                "a security policy forbids it"
             };
             let said = explain(SocketAddr::from(([127, 0, 0, 1], port)), &denied);
             assert!(said.contains(words), "{said}");
@@ -191,9 +238,59 @@ mod tests {
             let sizes = [socket.recv_buffer_size(), socket.send_buffer_size()];
             sizes.map(Result::unwrap)
         };
-        // The kernel doubles what it is told.
+        // The kernel doubles the number that it is given.
         assert_eq!(accepted(Some(buffers)), [32 << 10; 2]);
         assert!(accepted(None)[1] > 32 << 10);
+    }
+
+    #[test]
+    fn sockets_that_were_handed_over_accept_again_and_get_company() {
+        for (transport, had, wanted, has) in [
+            (Transport::Tcp, 1, 3, 3),
+            (Transport::Tcp, 3, 1, 3),
+            (Transport::Udp, 1, 3, 3),
+            (Transport::Udp, 3, 1, 3),
+        ] {
+            let key = SocketKey {
+                address: SocketAddr::from(([127, 0, 0, 1], 0)),
+                transport,
+                asked_by: None,
+            };
+            let sockets = open(&key, had, None).unwrap();
+            let address = sockets[0].local_addr().unwrap().as_socket().unwrap();
+            if transport == Transport::Tcp {
+                // Nothing comes through.
+                let nothing = socket2::SockFilter::new(0x06, 0, 0, 0);
+                sockets[0].attach_filter(&[nothing]).unwrap();
+            }
+            let adopted = adopt(&key, sockets, wanted, None);
+            assert_eq!(adopted.len(), has, "{transport:?} {had} {wanted}");
+            for socket in &adopted {
+                assert_eq!(socket.local_addr().unwrap().as_socket(), Some(address));
+            }
+            if transport == Transport::Tcp {
+                let within = std::time::Duration::from_secs(10);
+                std::net::TcpStream::connect_timeout(&address, within).unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn sockets_that_were_handed_over_stay_where_no_further_one_can_be_bound() {
+        let key = SocketKey {
+            address: SocketAddr::from(([127, 0, 0, 1], 0)),
+            transport: Transport::Tcp,
+            asked_by: None,
+        };
+        // One without SO_REUSEPORT allows no other one at its address.
+        let alone = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        alone.bind(&key.address.into()).unwrap();
+        alone.listen(1).unwrap();
+        let address = alone.local_addr().unwrap().as_socket().unwrap();
+        let adopted = adopt(&key, vec![alone], 3, None);
+        assert_eq!(adopted.len(), 1);
+        let within = std::time::Duration::from_secs(10);
+        std::net::TcpStream::connect_timeout(&address, within).unwrap();
     }
 
     #[test]

@@ -38,12 +38,10 @@ pub(crate) struct Mux {
     busy_since: Cell<Moment>,
 }
 
-/// How a connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
-    /// The peer has ended it.
     ByPeer,
-    /// The peer did not keep to the protocol or to its limits, and was told so.
+    /// The peer did not keep to the protocol or to its limits, and was sent the error.
     Refused(ErrorCode),
     /// The connection is broken.
     Failed,
@@ -65,7 +63,7 @@ impl Mux {
     }
 
     /// Sends and receives what can be sent and received, and calls `opened` for each new request. Ready when the connection has
-    /// ended; its streams have been told then.
+    /// ended; its streams have been notified then.
     pub(crate) fn poll(
         self: &Rc<Self>,
         io: &mut MaybeTls,
@@ -119,10 +117,7 @@ impl Mux {
     ) -> Poll<io::Result<usize>> {
         let mut scratch = tools.scratch();
         let count = ready!(io.poll_recv(cx, &mut scratch))?;
-        self.received(
-            scratch.get(..count).unwrap_or_default(),
-            tools.clock().soon(),
-        );
+        self.received(scratch.split_at(count).0, tools.clock().soon());
         Poll::Ready(Ok(count))
     }
 
@@ -180,7 +175,7 @@ impl Mux {
         self.wake_all();
     }
 
-    /// Ends the connection with an error, which the peer is told.
+    /// Ends the connection with an error, which is sent to the peer.
     pub(crate) fn fail(&self, code: ErrorCode) {
         if self.failed.get().is_none() {
             self.failed.set(Some(code));
@@ -262,7 +257,6 @@ impl Mux {
         self.core.borrow_mut().shut_down();
     }
 
-    /// Looks at the connection.
     pub(crate) fn with<T>(&self, look: impl FnOnce(&Connection) -> T) -> T {
         look(&self.core.borrow())
     }
@@ -285,7 +279,6 @@ pub(crate) struct Stream {
     key: Key,
 }
 
-/// What has arrived of a body.
 #[derive(Debug)]
 pub(crate) enum Arrived {
     /// Bytes; `is_last`: nothing follows them.
@@ -378,7 +371,7 @@ impl Stream {
         }
     }
 
-    /// Lets the peer send so many bytes before they have gone on.
+    /// Lets the peer send `window` bytes before they have gone on.
     pub(crate) fn widen(&self, window: u32) {
         self.mux.core.borrow_mut().widen(self.key, window);
         self.mux.wake_driver();
@@ -459,7 +452,6 @@ impl Stream {
         self.mux.written(core.send_trailers(self.key, write))
     }
 
-    /// Resets the stream.
     pub(crate) fn reset(&self, code: ErrorCode) {
         self.mux.core.borrow_mut().reset(self.key, code);
         self.mux.wake_driver();

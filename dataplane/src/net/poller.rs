@@ -35,7 +35,7 @@ use tokio::time::{Sleep, sleep_until};
 use crate::os::clock::Clock;
 use crate::os::sys;
 
-/// The sockets and timers of one worker. [`Poller::run`] must run beside them.
+/// The sockets and timers of one worker. [`Poller::run`] must run at the same time.
 #[derive(Debug)]
 pub(crate) struct Poller {
     clock: Clock,
@@ -267,7 +267,7 @@ pub(crate) struct Stream {
     nagle: Cell<Nagle>,
 }
 
-/// When the kernel is told to send small segments at once (TCP_NODELAY). It delays a segment only while an earlier one is
+/// When the kernel is asked to send small segments at once (TCP_NODELAY). It delays a segment only while an earlier one is
 /// unacknowledged, so a connection with a single short request never needs the call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Nagle {
@@ -353,12 +353,12 @@ impl Stream {
         self.fd.shutdown(Shutdown::Write)
     }
 
-    /// Lets the next read ask the kernel, even if that has told of nothing.
+    /// Lets the next read ask the kernel, even if that has reported nothing.
     pub(crate) fn look_again(&self) {
         self.slot.set(Ready::READ);
     }
 
-    /// Whether the peer has neither sent a byte nor ended the connection since everything was read, as far as the kernel has told.
+    /// Whether the peer has neither sent a byte nor ended the connection since everything was read, as far as the kernel has reported.
     pub(crate) fn is_idle(&self) -> bool {
         if self.slot.has(Ready::READ_END | Ready::WRITE_END) {
             return false;

@@ -71,7 +71,6 @@ pub(crate) struct Tools {
 
 impl Tools {
     /// Creates the resources, with at most `pipes` pipes.
-    #[must_use]
     pub(crate) fn new(clock: Clock, pipes: usize, poller: Rc<Poller>) -> Self {
         Self {
             scratch: RefCell::new(vec![0; SCRATCH].into()),
@@ -101,7 +100,6 @@ impl Tools {
     }
 }
 
-/// Which side of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
     /// The client, which connected to the listening socket.

@@ -12,7 +12,7 @@ use socket2::{Domain, SockAddr, Socket, Type};
 use crate::os::sys;
 
 /// The source addresses to try, one after the other: those of the endpoint's family, beginning with the one whose turn it is.
-/// `turn` is only called if there are several. If there is none, the one candidate is `None`, and the kernel chooses.
+/// `turn` is only called if there are several. Without any, the one candidate is `None`, and the kernel chooses.
 pub(crate) fn candidates(
     sources: &[IpAddr],
     endpoint: SocketAddr,

@@ -10,9 +10,9 @@
 //! | `x509` | what certificates say: names and subjects |
 //! | `certificates` | certificates with their keys, by file |
 //! | `server` | TLS that ends at a frontend |
-//! | `served` | what operators are told of certificates |
+//! | `served` | what is reported to operators of certificates |
 //! | `tickets` | the keys of session tickets |
-//! | `trust` | whose certificates of endpoints are trusted |
+//! | `trust` | whose certificates of endpoints and of clients are trusted |
 //! | `client` | TLS to endpoints, and to what checks ask |
 //! | `failures` | which failed handshakes with endpoints are logged |
 //! | `hello` | the ClientHello of a client, before a session exists |
@@ -20,8 +20,10 @@
 //! | `stream` | a socket with or without a session, as the relay sees it |
 
 use std::collections::HashMap;
+use std::path::Path;
 use std::sync::Arc;
 
+use ballast_core::handover;
 use ballast_core::http::Host;
 use ballast_core::plan::{Frontend, HttpFrontend, Plan};
 use ballast_core::route::SecureConnection;
@@ -45,7 +47,7 @@ mod tickets;
 mod trust;
 mod x509;
 
-use certificates::Certificates;
+use certificates::{CertificateFiles, Certificates};
 pub(crate) use client::{AcceptAnyCertificate, ClientTls, reason};
 pub(crate) use failures::TlsFailure;
 pub(crate) use hello::{HelloError, read_hello};
@@ -125,18 +127,29 @@ impl Configs {
         };
         let is_reached = |name: &Name| self.why_not_with(name).is_none();
         let others = (frontend.services().any(is_reached) || frontend.answers_itself())
-            .then_some("the other routes are served");
+            .then(|| "the other routes are served".to_owned());
         for name in frontend.services() {
             let is_known = |known: &Problem| known.part == Part::Service(name.clone());
             if let Some(why) = self.why_not_with(name)
                 && !found.iter().any(is_known)
             {
                 let why = format!("service {name}: {why}; its endpoints are not connected to");
-                found.push(Problem::new(Part::Service(name.clone()), why, others));
+                found.push(Problem::new(
+                    Part::Service(name.clone()),
+                    why,
+                    others.clone(),
+                ));
             }
         }
         found
     }
+}
+
+/// Why a certificate with its key cannot be used, as a sentence. `key`: `None` if it is in the same file.
+pub(crate) fn pair_problem(cert: &Path, key: Option<&Path>, named: &NamedFiles) -> Option<String> {
+    let files = CertificateFiles::new(cert, key, None);
+    let certificate = Certificates::default().get(files, named, &provider());
+    certificate.problem.clone()
 }
 
 /// A problem with the TLS of a frontend.
@@ -146,7 +159,7 @@ pub(crate) struct Problem {
     /// A sentence.
     pub(crate) why: String,
     /// What the frontend serves all the same; `None`: nothing.
-    pub(crate) served: Option<&'static str>,
+    pub(crate) served: Option<String>,
 }
 
 /// What of the TLS of a frontend has a problem.
@@ -161,7 +174,7 @@ pub(crate) enum Part {
 }
 
 impl Problem {
-    fn new(part: Part, why: String, served: Option<&'static str>) -> Self {
+    fn new(part: Part, why: String, served: Option<String>) -> Self {
         Self { part, why, served }
     }
 }
@@ -186,6 +199,16 @@ impl Compiler {
     /// Replaces the keys of session tickets where that is due.
     pub(crate) fn rotate_tickets(&self, now: Instant) {
         self.tickets.rotate(now);
+    }
+
+    /// The keys of session tickets, for the next process.
+    pub(crate) fn lend_tickets(&self, now: Instant) -> Option<handover::Tickets> {
+        self.tickets.lend(now)
+    }
+
+    /// Goes on with the keys of session tickets of the process before.
+    pub(crate) fn resume_tickets(&self, tickets: &handover::Tickets, now: Instant) {
+        self.tickets.resume(tickets, now);
     }
 
     /// Compiles the configurations of `plan`, reusing those of `previous` that have not changed.

@@ -1,7 +1,7 @@
 //! The admin addresses: the page, the counters in all their forms, health. They are served by a thread of their own, so that
 //! no reader costs a client anything.
 //!
-//! With each table, apply says where they should be; nobody else opens a listening socket that is not for clients.
+//! With each table, apply says where they should be; nothing else opens a listening socket that is not for clients.
 
 pub(crate) mod auth;
 
@@ -18,7 +18,7 @@ mod query;
 mod viewers;
 
 pub use early::EarlyAdmin;
-pub(crate) use listeners::{CommandLine, Listeners, Wanted, admin_addresses};
+pub(crate) use listeners::{CommandLine, Listeners, Purpose, Wanted, admin_addresses};
 pub(crate) use viewers::Viewers;
 
 use std::convert::Infallible;
@@ -40,26 +40,29 @@ use self::connections::Connections;
 use self::handler::{Handler, Peer};
 use crate::operator::admin::auth::Auth;
 use crate::os::panics::vital;
-use crate::stats;
-use crate::worker::Shared;
+use crate::process::handover::Loans;
+use crate::process::handover::old::HandedOver;
+use crate::stats::{self, Statistics};
 
 /// Answers at `listeners`, and has them follow `wanted`, until `leaving` is ready; then the addresses are free, and a client
 /// that is connected gets no more than the reply that it waits for. Until a table has said who may see the page, `viewers` may.
 pub(crate) async fn serve(
     mut listeners: Listeners,
     mut wanted: watch::Receiver<Option<Wanted>>,
-    shared: Arc<Shared>,
+    stats: Arc<Statistics>,
     auth: Option<Auth>,
     viewers: Viewers,
-    leaving: impl Future<Output = ()>,
+    mut loans: Loans,
+    leaving: impl Future<Output = Option<Arc<HandedOver>>>,
 ) {
     let mut leaving = pin!(leaving);
-    tokio::task::spawn_local(vital("counting", stats::watch(Arc::clone(&shared))));
+    let shared = &stats.shared;
+    tokio::task::spawn_local(vital("counting", stats::watch(Arc::clone(&stats))));
     // Without an address, nothing was logged of who may see the page.
     let mut logged = (!listeners.bound().is_empty()).then(|| viewers.clone());
-    let handler = Rc::new(Handler::new(Arc::clone(&shared), auth, viewers));
+    let handler = Rc::new(Handler::new(Arc::clone(&stats), auth, viewers));
     let connections = Connections::new(Rc::clone(&handler));
-    loop {
+    let handed = loop {
         let now = wanted.borrow_and_update().clone();
         let whole = match &now {
             Some(Wanted { addresses, viewers }) => {
@@ -78,10 +81,11 @@ pub(crate) async fn serve(
         for (purpose, address, listener) in listeners.fresh() {
             match TcpListener::from_std(listener) {
                 Ok(listener) => {
-                    let accepting = Rc::clone(&connections).accept(listener, purpose);
+                    let listener = Arc::new(listener);
+                    let accepting = Rc::clone(&connections).accept(Arc::clone(&listener), purpose);
                     let accepting = vital(format!("answering at {address}"), accepting);
                     let task = tokio::task::spawn_local(accepting).abort_handle();
-                    listeners.accepts(purpose, address, task);
+                    listeners.accepts((purpose, address), listener, task);
                 }
                 Err(error) => tracing::error!(%error, "cannot answer at an admin address"),
             }
@@ -91,13 +95,17 @@ pub(crate) async fn serve(
         tokio::select! {
             changed = timeout(again, wanted.changed()) => if let Ok(Err(_)) = changed {
                 // No further table will come.
-                leaving.as_mut().await;
-                break;
+                break leaving.as_mut().await;
             },
-            () = leaving.as_mut() => break,
+            // A process that has asked and gone needs no answer.
+            Some(loan) = loans.recv() => drop(loan.send(listeners.lend())),
+            handed = leaving.as_mut() => break handed,
         }
+    };
+    drop(loans);
+    for (purpose, listener) in listeners.close(handed.as_deref()).await {
+        connections.accept_rest(&listener, purpose);
     }
-    listeners.close().await;
     connections.close();
     shared.status.set_admin(Vec::new());
 }
@@ -158,6 +166,6 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a connection lasts.
 const LONGEST: Duration = Duration::from_secs(60);
-/// Bytes of a reply that are not sent yet, beside a piece of a rendering.
+/// Bytes of a reply that are not sent yet, in addition to a piece of a rendering.
 const MOST_BUFFERED: usize = 64 * 1024;
 const RETRY_EVERY: Duration = Duration::from_secs(5);

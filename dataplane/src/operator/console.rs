@@ -15,8 +15,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::operator::target::By;
 use crate::process::config::Level;
-use crate::stats::Chunks;
-use crate::worker::Shared;
+use crate::stats::{Chunks, Statistics};
 
 mod act;
 mod affinity;
@@ -36,7 +35,7 @@ use places::{Place, Places};
 pub(crate) use sessions::age;
 
 /// Answers at the runtime socket for as long as the process lives.
-pub(crate) async fn serve(listener: StdUnixListener, level: Level, shared: Arc<Shared>) {
+pub(crate) async fn serve(listener: StdUnixListener, level: Level, stats: Arc<Statistics>) {
     let listener = match UnixListener::from_std(listener) {
         Ok(listener) => listener,
         Err(error) => return tracing::error!(%error, "cannot answer at the runtime socket"),
@@ -49,11 +48,11 @@ pub(crate) async fn serve(listener: StdUnixListener, level: Level, shared: Arc<S
                 let Some(place) = places.take().await else {
                     return;
                 };
-                let shared = Arc::clone(&shared);
+                let stats = Arc::clone(&stats);
                 tokio::task::spawn_local(async move {
                     let conversation = Conversation::begin(stream, level);
                     // A client that has gone or does not read in time is not waited for.
-                    conversation.go_on(&shared, &place).await.ok();
+                    conversation.go_on(&stats, &place).await.ok();
                 });
             }
             Err(_) => sleep(EXHAUSTED_PAUSE).await,
@@ -78,7 +77,6 @@ struct Conversation {
     has_failed: bool,
 }
 
-/// What was read.
 enum Read {
     Line(String),
     TooLong,
@@ -111,7 +109,7 @@ impl Conversation {
         }
     }
 
-    async fn go_on(mut self, shared: &Shared, place: &Place) -> io::Result<()> {
+    async fn go_on(mut self, stats: &Statistics, place: &Place) -> io::Result<()> {
         let unread = loop {
             let patience = if self.goes_on {
                 BETWEEN_LINES
@@ -129,7 +127,7 @@ impl Conversation {
                 }
                 Read::End => break Unread::IsThere,
             };
-            if !self.obey(&line, shared).await? || !self.goes_on {
+            if !self.obey(&line, stats).await? || !self.goes_on {
                 break Unread::IsThere;
             }
             if self.asks {
@@ -144,7 +142,7 @@ impl Conversation {
     }
 
     /// Executes the commands of a line. Returns whether the connection may stay open.
-    async fn obey(&mut self, line: &str, shared: &Shared) -> io::Result<bool> {
+    async fn obey(&mut self, line: &str, stats: &Statistics) -> io::Result<bool> {
         let mut commands = line::commands(line);
         let asks_nothing = commands.iter().all(|words| *words == ["report"]);
         if asks_nothing && !self.goes_on {
@@ -162,7 +160,7 @@ impl Conversation {
                     Ok(String::new().into())
                 }
                 Ok(command) if !self.level.may(&command) => Err(level::DENIED.into()),
-                Ok(command) => act::answer(command, shared, self.by, self.level).await,
+                Ok(command) => act::answer(command, stats, self.by, self.level).await,
                 // What follows would be taken for commands.
                 Err(why) if is_payload(&words) => {
                     self.tell(Err(why)).await?;
@@ -256,8 +254,9 @@ fn is_payload(words: &[String]) -> bool {
 }
 
 const MOST_CONVERSATIONS: usize = 32;
-const LONGEST_LINE: u64 = 16 * 1024;
-const TOO_LONG: &str = "The line is too long: 16384 bytes are the most.";
+/// Of a line, with its end.
+pub(crate) const LONGEST_LINE: u64 = 16 * 1024;
+pub(crate) const TOO_LONG: &str = "The line is too long: 16384 bytes are the most.";
 /// The last line after `report`, if each command was executed.
 pub(crate) const DONE: &str = "ok\n";
 /// The last line after `report`, if an answer was an error.

@@ -2,7 +2,7 @@
 //!
 //! Called by `main`. Plain blocking sockets: there is one question and one answer.
 
-use std::io::{self, Read, Write};
+use std::io::{self, BufRead, Read, Write};
 use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -51,6 +51,9 @@ pub enum Unanswered {
     /// The answer came, and cannot be passed on.
     #[error("standard output cannot be written: {0}; make room there, or write elsewhere")]
     Unwritten(io::Error),
+    /// The commands cannot be read.
+    #[error("standard input cannot be read: {0}; give the commands as arguments, or by a pipe")]
+    Unread(io::Error),
     /// Only a runtime socket lists connections.
     #[error(
         "connections are told by the runtime socket only, and not by the admin address: start `ballast run` with --socket PATH, and say the same here"
@@ -68,7 +71,10 @@ pub fn for_people(what: What, server: &Server, paint: Paint) -> Result<String, U
     let answer = fetch(what, server)?;
     Ok(match what {
         What::Info => rows::pairs(&rows::in_words(rows::info(&answer), unix_seconds()), paint),
-        what => rows::table(rows::columns(what), &rows::rows(what, &answer), paint),
+        what => {
+            let rows = rows::with_trouble(rows::rows(what, &answer));
+            rows::table(rows::columns(what), &rows, paint) + &rows::exceptions(&rows)
+        }
     })
 }
 
@@ -99,16 +105,20 @@ fn fetch(what: What, server: &Server) -> Result<Value, Unanswered> {
         ),
     };
     let parsed = answer.and_then(|bytes| {
-        serde_json::from_slice(&bytes).map_err(|error| match error.is_eof() && !bytes.is_empty() {
-            true => io::ErrorKind::UnexpectedEof.into(),
-            false => io::Error::other("the answer is no JSON: is a ballast of this version there?"),
+        serde_json::from_slice(&bytes).map_err(|error| {
+            if error.is_eof() && !bytes.is_empty() {
+                io::ErrorKind::UnexpectedEof.into()
+            } else {
+                io::Error::other("the answer is no JSON: is a ballast of this version there?")
+            }
         })
     });
-    let parsed = parsed.and_then(|answer| match rows::is_of_ballast(what, &answer) {
-        true => Ok(answer),
-        false => Err(io::Error::other(
+    let parsed = parsed.and_then(|answer| if rows::is_of_ballast(what, &answer) {
+        Ok(answer)
+    } else {
+        Err(io::Error::other(
             "the answer is no ballast's: another program answers there, or one of another version",
-        )),
+        ))
     });
     parsed.map_err(|error| {
         let why = match server {
@@ -133,6 +143,22 @@ pub fn json_form(line: &str) -> Result<String, Unanswered> {
     console::json_form(line).ok_or_else(|| Unanswered::NoJson(line.trim().to_owned()))
 }
 
+/// The lines of `input` that say something. Of one that is longer than a runtime socket takes, the rest is left out.
+pub fn lines(mut input: impl BufRead) -> impl Iterator<Item = Result<String, Unanswered>> {
+    let mut next = move || {
+        let mut line = Vec::new();
+        let most = console::LONGEST_LINE + 1;
+        (&mut input).take(most).read_until(b'\n', &mut line)?;
+        if line.len() as u64 == most && !line.ends_with(b"\n") {
+            input.skip_until(b'\n')?;
+        }
+        let text = String::from_utf8_lossy(line.strip_suffix(b"\n").unwrap_or(&line));
+        Ok((!line.is_empty()).then(|| text.into_owned()))
+    };
+    let all = std::iter::from_fn(move || next().map_err(Unanswered::Unread).transpose());
+    all.filter(|line| line.as_ref().map_or(true, |line| !line.trim().is_empty()))
+}
+
 /// Sends `line` to the runtime socket at `path`, and passes the answers on as they come.
 pub fn pass(path: &Path, line: &str, out: &mut impl Write) -> Result<Outcome, Unanswered> {
     let at = |error: io::Error| {
@@ -141,7 +167,14 @@ pub fn pass(path: &Path, line: &str, out: &mut impl Write) -> Result<Outcome, Un
             ask::explain_socket(path, &error),
         )
     };
-    let mut stream = ask::call(path, &format!("report;{line}")).map_err(at)?;
+    let line = format!("report;{line}");
+    if line.len() as u64 >= console::LONGEST_LINE {
+        // The socket would say so, too, and perhaps before all of it is sent.
+        let written = out.write_all(format!("{}\n\n", console::TOO_LONG).as_bytes());
+        written.map_err(Unanswered::Unwritten)?;
+        return Ok(Outcome::Failed);
+    }
+    let mut stream = ask::call(path, &line).map_err(at)?;
     let mut bytes = vec![0; 64 * 1024];
     // The end of what has come, in which the report may be.
     let mut held = Vec::new();
@@ -152,7 +185,7 @@ pub fn pass(path: &Path, line: &str, out: &mut impl Write) -> Result<Outcome, Un
         };
         held.extend_from_slice(piece);
         let ready = held.len().saturating_sub(console::FAILED.len());
-        let written = out.write_all(held.get(..ready).unwrap_or_default());
+        let written = out.write_all(&held[..ready]);
         held.drain(..ready);
         match written.and_then(|()| out.flush()) {
             // A reader that has closed its end has read enough.

@@ -162,7 +162,7 @@ pub(crate) fn cut(shared: &Shared, service: &Name, addresses: &[SocketAddr]) -> 
     is_any
 }
 
-/// What stands for a value that is the table's again.
+/// The word for a value that is the table's again.
 pub(crate) const DEFAULT: &str = "default";
 /// What the log says of connections that were reset.
 pub(crate) const CUT: &str = "connections cut";

@@ -19,7 +19,6 @@ pub struct Clock {
 
 impl Clock {
     /// Creates a clock that counts from now.
-    #[must_use]
     pub fn start() -> Self {
         Self {
             start: Instant::now(),
@@ -29,7 +28,6 @@ impl Clock {
     }
 
     /// The time. It is never behind the runtime's timers: once a timer has fired, its moment has come.
-    #[must_use]
     pub fn now(&self) -> Moment {
         self.moment(clock_gettime(ClockId::Monotonic))
     }
@@ -43,7 +41,6 @@ impl Clock {
 
     /// The end of the kernel's next tick. It costs a third of [`now`](Self::now) and is some milliseconds ahead, so that no
     /// timeout begins too early, even if a tick comes late.
-    #[must_use]
     pub fn soon(&self) -> Moment {
         self.moment(clock_gettime(ClockId::MonotonicCoarse) + self.tick + self.tick)
     }
@@ -60,7 +57,6 @@ impl Clock {
 }
 
 /// The date and time of the host, in seconds since 1970. Unlike a [`Moment`] it may jump.
-#[must_use]
 pub fn unix_seconds() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     since.unwrap_or_default().as_secs()
@@ -72,15 +68,19 @@ pub struct Micros(u64);
 
 impl Micros {
     /// The same moment in whole milliseconds.
-    #[must_use]
     pub const fn moment(self) -> Moment {
         Moment(self.0 / 1_000)
     }
 
     /// The time since `earlier`; zero if that lies in the future.
-    #[must_use]
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_micros(self.0.saturating_sub(earlier.0))
+    }
+}
+
+impl From<Moment> for Micros {
+    fn from(moment: Moment) -> Self {
+        Self(moment.0 * 1_000)
     }
 }
 

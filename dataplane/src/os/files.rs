@@ -12,6 +12,7 @@ use ballast_core::table::Problem;
 use rustix::fs::OFlags;
 
 use crate::os::reserve::{self, Opened};
+use crate::os::rights;
 
 /// Why a file cannot be used.
 #[derive(Debug)]
@@ -61,10 +62,17 @@ impl From<io::Error> for Fault {
 
 /// The remedy where this process may not read a file.
 pub(crate) fn allow() -> String {
-    format!(
-        "let user {} of this process read the file and enter its folders, by chmod, chgrp or setfacl",
-        rustix::process::geteuid().as_raw()
-    )
+    let user = rustix::process::geteuid().as_raw();
+    let by_user = format!(
+        "let user {user} of this process read the file and enter its folders, by chmod, chgrp or setfacl"
+    );
+    if rights::is_sandboxed() {
+        format!(
+            "{by_user}; outside of the table's folder, name its folder with --sandbox-read, too"
+        )
+    } else {
+        by_user
+    }
 }
 
 /// Checks that the file can be used.

@@ -19,7 +19,6 @@ pub struct Budget {
 
 impl Budget {
     /// Raises the soft limit to the hard limit. At most a million descriptors are counted, because some hosts have no limit.
-    #[must_use]
     pub fn claim() -> Self {
         let limit = getrlimit(Resource::Nofile);
         let raised = Rlimit {
@@ -36,7 +35,6 @@ impl Budget {
     }
 
     /// The limit in force, without raising it.
-    #[must_use]
     pub fn in_force() -> Self {
         let descriptors = getrlimit(Resource::Nofile)
             .current
@@ -59,13 +57,11 @@ impl Budget {
     }
 
     /// The most health checks at once. When a whole rack fails, each check lasts until its timeout.
-    #[must_use]
     pub fn checks(&self) -> usize {
         descriptors::checks(self.descriptors)
     }
 
     /// The most UDP flows of each of `workers`. Each flow takes a descriptor; together they may take half of all descriptors.
-    #[must_use]
     pub fn flows(&self, workers: usize) -> usize {
         (self.descriptors / 2 / workers.max(1)).max(1)
     }
@@ -74,7 +70,6 @@ impl Budget {
 /// The limits of the process for its whole life, and what follows from them.
 #[derive(Clone, Copy, Debug)]
 pub struct Room {
-    /// Its descriptors.
     pub budget: Budget,
     pub workers: usize,
     /// Its memory, if it is limited.
@@ -85,7 +80,6 @@ pub struct Room {
 
 impl Room {
     /// `memory`: the limit in bytes, if there is one. `configured`: the limit of connections on the command line, if there is one.
-    #[must_use]
     pub fn new(
         budget: Budget,
         workers: usize,
@@ -111,20 +105,20 @@ impl Room {
     #[must_use]
     pub fn with_listening(&self, listening: usize, has_udp: bool) -> Descriptors {
         let max_flows = self.memory.map_or(usize::MAX, |memory| memory.flows);
-        let max_flows = match has_udp {
-            true => max_flows.min(self.budget.flows(self.workers) * self.workers),
-            false => 0,
+        let max_flows = if has_udp {
+            max_flows.min(self.budget.flows(self.workers) * self.workers)
+        } else {
+            0
         };
         self.at_rest().with_listening(listening, max_flows)
     }
 
     /// The most connections at once: the limit on the command line, else as many as fit.
-    #[must_use]
     pub fn connections(&self, descriptors: &Descriptors) -> u32 {
         self.configured.unwrap_or_else(|| self.fit(descriptors))
     }
 
-    /// The number of connections that fit into this division and into memory. At least one: a process that serves nobody has no
+    /// The number of connections that fit into this division and into memory. At least one: a process that serves no client has no
     /// use.
     fn fit(&self, descriptors: &Descriptors) -> u32 {
         let by_descriptors = u32::try_from(descriptors.connections).unwrap_or(u32::MAX);
@@ -162,7 +156,6 @@ impl Room {
 
 /// The number of cores that this process may use: by its affinity, and by the quotas of its cgroup and of the cgroups above it.
 /// The standard library reads both versions of cgroups.
-#[must_use]
 pub fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }

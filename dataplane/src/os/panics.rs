@@ -15,7 +15,6 @@ use std::{process, thread};
 use crate::os::log;
 
 /// The number of tasks that panicked.
-#[must_use]
 pub(crate) fn panics() -> u64 {
     PANICS.load(Ordering::Relaxed)
 }

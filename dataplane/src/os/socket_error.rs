@@ -20,7 +20,7 @@ pub(crate) fn is_local(error: &io::Error) -> bool {
     is_exhausted(error) || is_one_of(error, &LOCAL)
 }
 
-/// The endpoint's failure that an error stands for. `None`: the error is local, concerns one datagram, or is unknown.
+/// The endpoint's failure that an error means. `None`: the error is local, concerns one datagram, or is unknown.
 pub(crate) fn endpoint_failure(error: &io::Error) -> Option<Failure> {
     match error.kind() {
         io::ErrorKind::TimedOut => Some(Failure::TimedOut),
@@ -44,7 +44,7 @@ pub(crate) fn report_failure(
             service = endpoint.service().name(),
             endpoint = %endpoint.address(),
             reason = ejection.reason.word(),
-            for_ms = ejection.until.since(now).as_millis(),
+            for_ms = u64::try_from(ejection.until.since(now).as_millis()).unwrap_or(u64::MAX),
             "endpoint ejected"
         );
     }

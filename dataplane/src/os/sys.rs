@@ -8,6 +8,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::io::Interest;
@@ -108,7 +109,16 @@ pub fn peer_pid(socket: &impl AsFd) -> io::Result<Option<u32>> {
 /// Registers a descriptor with the runtime, for reading. Must be called within a runtime.
 pub fn watched<T: AsRawFd + Into<OwnedFd>>(descriptor: T) -> io::Result<AsyncFd<T>> {
     // SAFETY: a value that converts into an OwnedFd owns its descriptor, so the descriptor stays open and the same for as long
-    // as the AsyncFd owns `descriptor`; nobody else can close it meanwhile.
+    // as the AsyncFd owns `descriptor`; nothing else can close it meanwhile.
+    let registered = unsafe { AsyncFd::register_with_interest(descriptor, Interest::READABLE) };
+    Ok(registered?)
+}
+
+/// The same for a descriptor that the process shares.
+pub fn watched_shared<T: AsRawFd + Into<OwnedFd>>(
+    descriptor: Arc<T>,
+) -> io::Result<AsyncFd<Arc<T>>> {
+    // SAFETY: as above; and nothing can take the value out of the Arc, or change it, while the AsyncFd owns a reference to it.
     let registered = unsafe { AsyncFd::register_with_interest(descriptor, Interest::READABLE) };
     Ok(registered?)
 }
@@ -143,6 +153,34 @@ mod tests {
     fn the_other_end_of_a_unix_socket_is_known_by_its_pid() {
         let (one, _other) = std::os::unix::net::UnixStream::pair().unwrap();
         assert_eq!(peer_pid(&one).unwrap(), Some(std::process::id()));
+    }
+
+    #[test]
+    fn where_calls_are_restricted_nothing_is_traced_and_no_memory_can_be_executed() {
+        let map = |protection| {
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+            // SAFETY: a new mapping at an address of the kernel's choice changes no memory that is in use.
+            let at = unsafe { libc::mmap(std::ptr::null_mut(), 4096, protection, flags, -1, 0) };
+            (at, io::Error::last_os_error().raw_os_error())
+        };
+        let restricted = std::thread::spawn(move || {
+            crate::os::rights::restrict_calls().unwrap();
+            let executable = libc::PROT_READ | libc::PROT_EXEC;
+            assert_eq!(map(executable), (libc::MAP_FAILED, Some(libc::ENOSYS)));
+            let (at, _) = map(libc::PROT_READ | libc::PROT_WRITE);
+            assert_ne!(at, libc::MAP_FAILED);
+            // SAFETY: these bytes were mapped above, and nothing else uses them.
+            let changed = unsafe { libc::mprotect(at, 4096, executable) };
+            assert_eq!(changed, -1);
+            // SAFETY: it takes no pointer.
+            let traced = unsafe { libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0) };
+            assert_eq!(traced, -1);
+            assert_eq!(
+                io::Error::last_os_error().raw_os_error(),
+                Some(libc::ENOSYS)
+            );
+        });
+        restricted.join().unwrap();
     }
 
     #[tokio::test]

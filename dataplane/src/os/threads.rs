@@ -13,7 +13,7 @@ use crate::os::sys;
 /// How a thread shares its processor with others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pace {
-    /// A worker: short time slices, so that threads that count and render may run beside it without delaying a client.
+    /// A worker: short time slices, so that threads that count and render may run at the same time without delaying a client.
     Prompt,
     /// Like any other thread: a delayed check would count against its endpoint.
     Even,
@@ -84,7 +84,8 @@ pub(crate) fn local_runtime() -> io::Result<LocalRuntime> {
 }
 
 impl Pace {
-    fn take(self) {
+    /// Has the calling thread run so from now on.
+    pub(crate) fn take(self) {
         match self {
             Self::Prompt => {
                 if let Err(error) = sys::set_time_slice(TIME_SLICE) {

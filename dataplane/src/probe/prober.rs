@@ -6,7 +6,7 @@ use std::net::Shutdown;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ballast_core::health::{Check, Exchange, Outcome};
+use ballast_core::health::{Check, CheckExchange, Outcome};
 use ballast_core::rng::mix;
 use ballast_core::service::Failure;
 use ballast_core::table::{Health, HealthMode};
@@ -17,7 +17,7 @@ use tokio::io::Interest;
 use tokio::net::{TcpStream, UdpSocket};
 use tokio::time::{Instant, timeout_at};
 
-use super::tls::{TlsConfigs, TlsFailure, TlsRead};
+use super::tls::{TlsConfigs, TlsError, TlsRead};
 use crate::net::source_address;
 use crate::os::files::NamedFiles;
 use crate::os::socket_error;
@@ -27,7 +27,6 @@ use crate::os::socket_error;
 pub(super) struct Prober {
     /// A check never suspends while it borrows this buffer.
     scratch: RefCell<Box<[u8]>>,
-    /// The number of sockets opened.
     sockets_opened: Cell<u64>,
     tls: TlsConfigs,
 }
@@ -75,7 +74,7 @@ impl Prober {
         health: &Health,
         connected: &OnceCell<Connection>,
     ) -> Outcome {
-        let exchange = Exchange::new(health);
+        let exchange = CheckExchange::new(health);
         let speaker = FirstSpeaker::of(check, &exchange);
         let stream = match self.connect(check, speaker).await {
             Ok(stream) => stream,
@@ -98,7 +97,7 @@ impl Prober {
         &self,
         check: &Check,
         health: &Health,
-        mut exchange: Exchange<'_>,
+        mut exchange: CheckExchange<'_>,
         connection: &Connection,
     ) -> Outcome {
         let stream = &connection.stream;
@@ -155,7 +154,7 @@ impl Prober {
         check: &Check,
         health: &Health,
         introduction: &[u8],
-        mut exchange: Exchange<'_>,
+        mut exchange: CheckExchange<'_>,
         connection: &Connection,
     ) -> Outcome {
         let stream = &connection.stream;
@@ -179,11 +178,11 @@ impl Prober {
             }
             let heard = match session.receive(stream).await {
                 Ok(heard) => heard,
-                Err(TlsFailure::Socket(error)) if connection.is_handshaking.get() => {
+                Err(TlsError::Socket(error)) if connection.is_handshaking.get() => {
                     break Outcome::NoTls(reason(&error));
                 }
-                Err(TlsFailure::Socket(error)) => break Outcome::WrongAnswer(reason(&error)),
-                Err(TlsFailure::Tls(why)) => break Outcome::NoTls(why),
+                Err(TlsError::Socket(error)) => break Outcome::WrongAnswer(reason(&error)),
+                Err(TlsError::Tls(why)) => break Outcome::NoTls(why),
             };
             connection.is_handshaking.set(session.is_handshaking());
             let mut scratch = self.scratch.borrow_mut();
@@ -191,7 +190,7 @@ impl Prober {
             while verdict.is_none()
                 && let Some(read) = session.read(&mut scratch)
             {
-                verdict = exchange.received(scratch.get(..read).unwrap_or_default());
+                verdict = exchange.received(scratch.split_at(read).0);
             }
             match (verdict, heard) {
                 (Some(outcome), _) => break outcome,
@@ -271,7 +270,7 @@ impl Prober {
             Ok(socket) => socket,
             Err(error) => return connect_outcome(&error),
         };
-        let mut exchange = Exchange::new(health);
+        let mut exchange = CheckExchange::new(health);
         let mut request = Vec::with_capacity(REQUEST_CAPACITY);
         check.write_proxy_header(check.address, &mut request);
         exchange.write_request(check.address, &mut request);
@@ -293,7 +292,7 @@ impl Prober {
             });
             match heard {
                 Ok(read) => {
-                    let bytes = scratch.get(..read).unwrap_or_default();
+                    let bytes = scratch.split_at(read).0;
                     return exchange
                         .received(bytes)
                         .unwrap_or_else(|| exchange.closed());
@@ -335,14 +334,14 @@ pub(super) struct Connection {
 /// The side that sends first over a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FirstSpeaker {
-    /// Nobody: being connected is enough.
+    /// No answer: being connected is enough.
     Nobody,
     Check,
     Endpoint,
 }
 
 impl FirstSpeaker {
-    fn of(check: &Check, exchange: &Exchange<'_>) -> Self {
+    fn of(check: &Check, exchange: &CheckExchange<'_>) -> Self {
         match (
             check.sends_proxy_header() || exchange.has_request(),
             exchange.awaits_answer(),
@@ -357,7 +356,7 @@ impl FirstSpeaker {
 async fn write_all(stream: &TcpStream, mut bytes: &[u8]) -> io::Result<()> {
     while !bytes.is_empty() {
         match stream.try_write(bytes) {
-            Ok(written) => bytes = bytes.get(written..).unwrap_or_default(),
+            Ok(written) => bytes = bytes.split_at(written).1,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => stream.writable().await?,
             Err(error) => return Err(error),
         }

@@ -112,7 +112,7 @@ pub(super) enum TlsRead {
 }
 
 /// Why a session failed.
-pub(super) enum TlsFailure {
+pub(super) enum TlsError {
     Socket(io::Error),
     Tls(&'static str),
 }
@@ -144,19 +144,19 @@ impl TlsSession {
     }
 
     /// Waits for more bytes from the endpoint.
-    pub(super) async fn receive(&mut self, stream: &TcpStream) -> Result<TlsRead, TlsFailure> {
+    pub(super) async fn receive(&mut self, stream: &TcpStream) -> Result<TlsRead, TlsError> {
         let read = loop {
-            stream.readable().await.map_err(TlsFailure::Socket)?;
+            stream.readable().await.map_err(TlsError::Socket)?;
             match self.0.read_tls(&mut NonBlocking(stream)) {
                 Ok(read) => break read,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(error) => return Err(TlsFailure::Socket(error)),
+                Err(error) => return Err(TlsError::Socket(error)),
             }
         };
         match self.0.process_new_packets() {
             Ok(state) if read == 0 || state.peer_has_closed() => Ok(TlsRead::End),
             Ok(_) => Ok(TlsRead::More),
-            Err(error) => Err(TlsFailure::Tls(reason(&error))),
+            Err(error) => Err(TlsError::Tls(reason(&error))),
         }
     }
 

@@ -20,14 +20,16 @@ pub struct Config {
     /// Where only `/healthz` is served; from the table: its `stats.healthz`.
     pub healthz: Admin,
     /// The file of users who may see the admin side and change things there; `None`: the table's `stats.source-ranges` say who
-    /// may see it, and nobody may change anything.
+    /// may see it, and no user may change anything.
     pub stats_auth_file: Option<PathBuf>,
-    /// The runtime socket; `None`: there is none.
+    /// The runtime socket; `None`: no socket.
     pub socket: Option<PathBuf>,
     /// The mode and the group of the runtime socket's file.
     pub socket_access: Access,
-    /// A second runtime socket, at which fewer commands are taken; `None`: there is none.
+    /// A second runtime socket, at which fewer commands are taken; `None`: no socket.
     pub monitor_socket: Option<(PathBuf, Access, Level)>,
+    /// Where this process hands its sockets over to the next one, and asks the one before for them; `None`: nowhere.
+    pub handover: Option<PathBuf>,
     /// The most connections at once; `None`: derived from the limits of the process.
     pub max_connections: Option<u32>,
     /// Active checks a second.
@@ -40,7 +42,6 @@ pub struct Config {
 
 impl Config {
     /// Defaults for everything but the table.
-    #[must_use]
     pub fn new(table: PathBuf) -> Self {
         Self {
             table,
@@ -52,6 +53,7 @@ impl Config {
             socket: None,
             socket_access: Access::OWNER,
             monitor_socket: None,
+            handover: None,
             max_connections: None,
             max_checks: MAX_CHECKS,
             shutdown_delay: Duration::ZERO,

@@ -3,7 +3,7 @@
 //!
 //! [`succession`](crate::process::succession) is how the next process asks the holder of a lock to give it up.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
@@ -18,7 +18,7 @@ use tokio::sync::Notify;
 
 use crate::os::threads::lock;
 
-/// What a lock stands for, of which only one process may have each.
+/// What a lock protects, of which only one process may have each.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LockName {
     /// An admin port.
@@ -41,6 +41,8 @@ pub(crate) struct InstanceLock {
 pub(crate) struct InstanceLocks {
     held: Arc<Mutex<Vec<HeldLock>>>,
     changed: Arc<Notify>,
+    /// The sockets of locks that the process before handed over, by the names' texts.
+    inherited: Arc<Mutex<HashMap<String, OwnedFd>>>,
 }
 
 /// A name, and the socket that is bound to it while the lock is held.
@@ -56,13 +58,34 @@ pub(crate) enum LockError {
 }
 
 impl InstanceLocks {
+    /// These locks are handed over to this process.
+    pub(crate) fn inherit(&self, locks: HashMap<String, OwnedFd>) {
+        *lock(&self.inherited) = locks;
+    }
+
+    /// Gives up the locks that were handed over and that this process does not take.
+    pub(crate) fn leave_rest(&self) {
+        lock(&self.inherited).clear();
+    }
+
+    /// The locks that are held now, and their sockets.
+    pub(crate) fn sockets(&self) -> Vec<(LockName, Arc<OwnedFd>)> {
+        let held = lock(&self.held);
+        let held = held.iter();
+        held.filter_map(|(name, socket)| Some((name.clone(), socket.upgrade()?)))
+            .collect()
+    }
+
     /// Takes a lock, which is held until the returned value is dropped.
     pub(crate) fn take(&self, name: LockName) -> Result<InstanceLock, LockError> {
         let failed = |error: Errno| LockError::Failed(error.into());
-        let address = name.address().map_err(failed)?;
-        let socket = match bind_new(&address) {
-            Err(Errno::ADDRINUSE) => return Err(LockError::Held(name)),
-            bound => Arc::new(bound.map_err(failed)?),
+        let inherited = lock(&self.inherited).remove(&name.text());
+        let socket = match inherited {
+            Some(socket) => Arc::new(socket),
+            None => match bind_new(&name.address().map_err(failed)?) {
+                Err(Errno::ADDRINUSE) => return Err(LockError::Held(name)),
+                bound => Arc::new(bound.map_err(failed)?),
+            },
         };
         let mut held = lock(&self.held);
         held.retain(|(_, socket)| socket.strong_count() > 0);
@@ -108,11 +131,12 @@ impl LockName {
                 format!("ballast/table/{:016x}", hash(&path))
             }
             Self::Socket(path) => {
-                // The socket file itself need not exist.
+                // The socket file itself need not exist. A relative path is of this process's folder.
+                let path = std::path::absolute(path).unwrap_or_else(|_| path.into());
                 let folder = path.parent().and_then(|folder| folder.canonicalize().ok());
                 let path = match (folder, path.file_name()) {
                     (Some(folder), Some(name)) => folder.join(name),
-                    _ => path.into(),
+                    _ => path,
                 };
                 format!("ballast/socket/{:016x}", hash(&path))
             }
@@ -169,6 +193,48 @@ mod tests {
         assert!(matches!(second, Err(LockError::Held(_))), "{second:?}");
         drop(held);
         assert_eq!(locks.names(), BTreeSet::new());
+        InstanceLocks::default().take(name).unwrap();
+    }
+
+    #[test]
+    fn a_relative_path_is_that_of_this_folder() {
+        let here = std::env::current_dir().unwrap();
+        let relative = LockName::Socket("b.sock".into());
+        assert_eq!(
+            relative.text(),
+            LockName::Socket(here.join("b.sock")).text()
+        );
+        assert_ne!(relative.text(), LockName::Socket("/b.sock".into()).text());
+    }
+
+    #[test]
+    fn a_lock_that_is_handed_over_is_held_by_both_and_by_nobody_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let name = LockName::Table(folder.path().into());
+        let (old, next) = (InstanceLocks::default(), InstanceLocks::default());
+        let held = old.take(name.clone()).unwrap();
+        let lent = old.sockets().into_iter();
+        next.inherit(
+            lent.map(|(name, socket)| (name.text(), socket.try_clone().unwrap()))
+                .collect(),
+        );
+        let of_next = next.take(name.clone()).unwrap();
+        drop(held);
+        let third = InstanceLocks::default().take(name.clone());
+        assert!(matches!(third, Err(LockError::Held(_))), "{third:?}");
+        drop(of_next);
+        InstanceLocks::default().take(name.clone()).unwrap();
+
+        // One that is not taken is given up.
+        let held = old.take(name.clone()).unwrap();
+        next.inherit(
+            old.sockets()
+                .into_iter()
+                .map(|(name, socket)| (name.text(), socket.try_clone().unwrap()))
+                .collect(),
+        );
+        next.leave_rest();
+        drop(held);
         InstanceLocks::default().take(name).unwrap();
     }
 }

@@ -2,12 +2,14 @@
 
 use std::fs;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, fchmod};
 use socket2::{Domain, SockAddr, Socket, Type};
+use tokio_util::sync::CancellationToken;
 
 use crate::process::instance_lock::{InstanceLock, InstanceLocks, LockName};
 use crate::process::start_error::StartError;
@@ -15,7 +17,6 @@ use crate::process::start_error::StartError;
 /// The mode and the group of a socket's file, which say which users may connect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Access {
-    /// The mode of its file.
     pub mode: u32,
     /// The number of its group; `None`: that of the process.
     pub group: Option<u32>,
@@ -32,9 +33,21 @@ impl Access {
         if self == Self::OWNER {
             return Ok(());
         }
+        self.set(path)
+    }
+
+    fn set(self, path: &Path) -> io::Result<()> {
         // The group first: until then the file is for its owner.
         std::os::unix::fs::chown(path, None, self.group)?;
         fs::set_permissions(path, fs::Permissions::from_mode(self.mode))
+    }
+
+    /// Sets mode and group of a file that may have other ones. Meanwhile, and where that fails, it is for its owner.
+    fn replace(self, path: &Path) -> io::Result<()> {
+        Self::OWNER.set(path)?;
+        let ours = rustix::process::getegid().as_raw();
+        let group = self.group.or(Some(ours));
+        Self { group, ..self }.set(path)
     }
 }
 
@@ -47,7 +60,13 @@ pub(crate) struct SocketFile {
     listener: UnixListener,
     /// Keeps other processes from replacing the same stale file at the same time.
     _guard: InstanceLock,
+    /// Until this is cancelled, the file is the process's that hands it over.
+    taken: Option<CancellationToken>,
+    access: Access,
 }
+
+/// The socket of a file that the process before hands over, and how this process learns that it is its own.
+pub(crate) type InheritedFile = (OwnedFd, CancellationToken);
 
 impl SocketFile {
     /// Listens at `path`, or returns why it cannot.
@@ -56,6 +75,7 @@ impl SocketFile {
         path: &Path,
         access: Access,
         names: &InstanceLocks,
+        inherited: Option<InheritedFile>,
     ) -> Result<Self, StartError> {
         let failed = |why| StartError::Socket {
             flag,
@@ -65,24 +85,60 @@ impl SocketFile {
         let guard = names.take(LockName::Socket(path.into()));
         let guard =
             guard.map_err(|taken| StartError::lock_failed(taken, || failed(TAKEN.into())))?;
-        let address = SockAddr::unix(path).map_err(|_| {
-            failed("the path is longer than the 107 bytes that a socket's may have".into())
-        })?;
-        let make_way = make_way(path, &address).map_err(failed)?;
-        let bound = make_way.and_then(|()| bind(&address));
-        let listener = bound.map_err(|error| failed(explain(path, &error)))?;
-        access.give(path).map_err(|error| {
-            failed(format!(
-                "cannot be given its group and mode: {error}; name a group of this process's user"
-            ))
-        })?;
+        let (listener, taken) = match inherited {
+            Some((socket, taken)) => (UnixListener::from(socket), Some(taken)),
+            None => {
+                let address = SockAddr::unix(path).map_err(|_| {
+                    failed("the path is longer than the 107 bytes that a socket's may have".into())
+                })?;
+                let make_way = make_way(path, &address).map_err(failed)?;
+                let bound = make_way.and_then(|()| bind(&address));
+                (bound.map_err(|error| failed(explain(path, &error)))?, None)
+            }
+        };
+        if taken.is_none() {
+            let given = access.give(path);
+            given.map_err(|error| failed(ungiven(&error)))?;
+        }
         let file = fs::symlink_metadata(path).map_err(|error| failed(error.to_string()))?;
         Ok(Self {
             path: path.into(),
             file: (file.dev(), file.ino()),
             listener,
             _guard: guard,
+            taken,
+            access,
         })
+    }
+
+    /// The file is this process's now: gives it the mode and the group that this process was told, where the one before may have
+    /// given it other ones.
+    pub(crate) fn settle(&self) {
+        if self.taken.is_none() || !self.is_there() {
+            return;
+        }
+        if let Err(error) = self.access.replace(&self.path) {
+            let why = ungiven(&error);
+            tracing::error!(
+                "{}: {why}; until then it is for its owner",
+                self.path.display()
+            );
+        }
+    }
+
+    /// Whether the file at the path is still that of this socket.
+    pub(crate) fn is_there(&self) -> bool {
+        fs::symlink_metadata(&self.path).is_ok_and(|file| (file.dev(), file.ino()) == self.file)
+    }
+
+    /// The lock that stands for it.
+    pub(crate) fn name(&self) -> LockName {
+        LockName::Socket(self.path.clone())
+    }
+
+    /// The file stays: the next process has its socket.
+    pub(crate) fn leave(&mut self) {
+        self.taken = Some(CancellationToken::new());
     }
 
     /// What accepts.
@@ -93,10 +149,12 @@ impl SocketFile {
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
+        let is_taken = self
+            .taken
+            .as_ref()
+            .is_none_or(CancellationToken::is_cancelled);
         // Another process's file may be there by now.
-        let is_ours = fs::symlink_metadata(&self.path)
-            .is_ok_and(|file| (file.dev(), file.ino()) == self.file);
-        if is_ours {
+        if is_taken && self.is_there() {
             fs::remove_file(&self.path).ok();
         }
     }
@@ -142,6 +200,10 @@ fn socket() -> io::Result<Socket> {
     Ok(socket)
 }
 
+fn ungiven(error: &io::Error) -> String {
+    format!("cannot be given its group and mode: {error}; name a group of this process's user")
+}
+
 fn explain(path: &Path, error: &io::Error) -> String {
     let folder = path.parent().filter(|folder| *folder != Path::new(""));
     match (error.kind(), folder) {
@@ -159,18 +221,20 @@ const BACKLOG: i32 = 64;
 mod tests {
     use super::*;
 
+    fn open(path: &Path) -> Result<SocketFile, StartError> {
+        let locks = InstanceLocks::default();
+        SocketFile::open("--socket", path, Access::OWNER, &locks, None)
+    }
+
     fn refused(path: &Path) -> String {
-        SocketFile::open("--socket", path, Access::OWNER, &InstanceLocks::default())
-            .unwrap_err()
-            .to_string()
+        open(path).unwrap_err().to_string()
     }
 
     #[test]
     fn the_file_is_for_its_owner_only_and_goes_with_its_process() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("s");
-        let file =
-            SocketFile::open("--socket", &path, Access::OWNER, &InstanceLocks::default()).unwrap();
+        let file = open(&path).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o600);
         drop(file);
         assert!(!path.exists());
@@ -182,8 +246,7 @@ mod tests {
         let path = folder.path().join("s");
         drop(UnixListener::bind(&path).unwrap());
         assert!(path.exists());
-        let file =
-            SocketFile::open("--socket", &path, Access::OWNER, &InstanceLocks::default()).unwrap();
+        let file = open(&path).unwrap();
         call(&SockAddr::unix(&path).unwrap()).unwrap();
         drop(file);
     }
@@ -198,8 +261,7 @@ mod tests {
         assert!(said.contains(&path.display().to_string()), "{said}");
 
         let ours = folder.path().join("ours");
-        let _door =
-            SocketFile::open("--socket", &ours, Access::OWNER, &InstanceLocks::default()).unwrap();
+        let _door = open(&ours).unwrap();
         let said = refused(&ours);
         assert!(said.contains("another process answers there"), "{said}");
     }
@@ -208,12 +270,50 @@ mod tests {
     fn another_ones_file_is_not_removed() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("s");
-        let file =
-            SocketFile::open("--socket", &path, Access::OWNER, &InstanceLocks::default()).unwrap();
+        let file = open(&path).unwrap();
         fs::remove_file(&path).unwrap();
         fs::write(&path, "another").unwrap();
         drop(file);
         assert_eq!(fs::read(&path).unwrap(), b"another");
+    }
+
+    #[test]
+    fn a_file_that_is_handed_over_goes_with_the_process_that_has_it_last() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("s");
+        let locks = InstanceLocks::default();
+        let mode = || fs::metadata(&path).unwrap().mode() & 0o7777;
+        let access = Access {
+            mode: 0o660,
+            group: None,
+        };
+        let mut old = SocketFile::open("--socket", &path, access, &locks, None).unwrap();
+        let taken = CancellationToken::new();
+        let inherit = |old: &SocketFile| {
+            let next = InstanceLocks::default();
+            next.inherit(
+                locks
+                    .sockets()
+                    .into_iter()
+                    .map(|(name, socket)| (name.text(), socket.try_clone().unwrap()))
+                    .collect(),
+            );
+            let socket = (old.listener().unwrap().into(), taken.clone());
+            SocketFile::open("--socket", &path, Access::OWNER, &next, Some(socket)).unwrap()
+        };
+        // The next process fails before the file is its own.
+        drop(inherit(&old));
+        assert!(old.is_there());
+        let next = inherit(&old);
+        assert_eq!(mode(), 0o660, "it is still the first one's");
+        next.settle();
+        assert_eq!(mode(), 0o600);
+        taken.cancel();
+        old.leave();
+        drop(old);
+        call(&SockAddr::unix(&path).unwrap()).unwrap();
+        drop(next);
+        assert!(!path.exists());
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use crate::net::listen;
+use crate::os::listening;
 use crate::process::instance_lock::{LockError, LockName};
 
 /// Why nothing was started.
@@ -26,20 +27,22 @@ pub enum StartError {
         /// What this process cannot have therefore.
         why: Box<Self>,
     },
-    /// Another process serves this table.
     #[error(
         "{0}: another ballast serves this table in this network namespace; stop it first, or have this one wait for its end with --wait"
     )]
     SameTable(PathBuf),
     /// The admin address cannot be bound.
-    #[error("admin: {}; choose another --admin", listen::explain(*.0, .1))]
+    #[error("admin: {}; choose another --admin", taken(*.0, .1))]
     Admin(SocketAddr, io::Error),
     /// The address for health only cannot be bound.
-    #[error("healthz: {}; choose another --healthz", listen::explain(*.0, .1))]
+    #[error("healthz: {}; choose another --healthz", taken(*.0, .1))]
     Healthz(SocketAddr, io::Error),
     /// The auth file has mistakes.
     #[error("{0}")]
     Auth(String),
+    /// The rights that were asked for cannot be had, or do not suffice.
+    #[error("{0}")]
+    Rights(String),
     /// The runtime socket cannot be created.
     #[error("{flag} {}: {why}", path.display())]
     Socket {
@@ -54,9 +57,22 @@ pub enum StartError {
     System(#[from] io::Error),
 }
 
+/// Why an address cannot be bound; where another process has it, which one that is.
+fn taken(address: SocketAddr, error: &io::Error) -> String {
+    let holder = match error.kind() {
+        io::ErrorKind::AddrInUse => listening::holder(address),
+        _ => None,
+    };
+    match holder {
+        Some(holder) => {
+            format!("bind {address}: address in use by {holder}, which would have to end")
+        }
+        None => listen::explain(address, error),
+    }
+}
+
 impl StartError {
     /// Whether an address or a socket is in use, which its holder may release soon.
-    #[must_use]
     pub fn may_pass(&self) -> bool {
         match self {
             Self::Admin(_, error) | Self::Healthz(_, error) => {

@@ -1,17 +1,18 @@
 //! How one process gives way to the next. The next one, which finds a lock held, connects to its holder. Once the holder is
 //! told to end, it gives up its admin addresses, its runtime sockets and its locks, and goes on accepting clients until the
 //! next one says that it serves. Then it closes its listening sockets, and its connections finish beside the new process.
+//! Where the next one is gone before it serves, the holder takes its locks back, so that another one finds it.
 //!
 //! The messages are single bytes: [`SERVES`], [`ENDS`] and [`FREE`] from the holder, [`TAKES_OVER`] and [`READY`] from the
 //! next process. A process that is gone is seen by the end of the connection.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{
     SocketAddr as UnixAddress, UnixListener as StdUnixListener, UnixStream as StdUnixStream,
 };
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rustix::net::SocketAddrUnix;
@@ -21,13 +22,26 @@ use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use crate::process::instance_lock::{InstanceLocks, LockName, unix_socket};
+use crate::os::sys;
+use crate::os::threads::lock;
+use crate::process::handover::old::HandedOver;
+use crate::process::instance_lock::{InstanceLock, InstanceLocks, LockName, unix_socket};
 
 /// How far this process has come in giving way, shared by its threads.
 #[derive(Clone, Debug)]
 pub(crate) struct Succession(Arc<watch::Sender<State>>);
 
-#[derive(Clone, Copy, Debug, Default)]
+/// The locks of a process that gives way.
+#[derive(Clone, Debug)]
+struct Given {
+    locks: InstanceLocks,
+    /// Those that were given up.
+    names: Arc<Mutex<BTreeSet<LockName>>>,
+    /// Those that were taken back.
+    retaken: Arc<Mutex<Vec<InstanceLock>>>,
+}
+
+#[derive(Clone, Debug, Default)]
 struct State {
     /// This process was told to end.
     is_ending: bool,
@@ -41,6 +55,12 @@ struct State {
     is_replaced: bool,
     /// Processes that are connected.
     waiting: usize,
+    /// What the next process was handed.
+    handed: Option<Arc<HandedOver>>,
+    /// What a process was offered that has not said yet what becomes of it.
+    offered: Option<Arc<HandedOver>>,
+    /// Why that offer holds no more.
+    withdrawn: Option<&'static str>,
 }
 
 impl Succession {
@@ -53,8 +73,62 @@ impl Succession {
         self.0.send_modify(|state| state.is_ending = true);
     }
 
+    pub(crate) fn is_ending(&self) -> bool {
+        self.0.borrow().is_ending
+    }
+
     fn give_up(&self) {
         self.0.send_modify(|state| state.is_wanted = true);
+    }
+
+    /// A process is being offered this, until the returned value is dropped.
+    pub(crate) fn offer(&self, offered: HandedOver) -> Offered<'_> {
+        self.0.send_modify(|state| {
+            state.offered = Some(Arc::new(offered));
+            state.withdrawn = None;
+        });
+        Offered(self)
+    }
+
+    /// What was offered is not what this process has any more.
+    pub(crate) fn withdraw(&self, why: &'static str) {
+        self.0.send_if_modified(|state| {
+            let is_offered = state.offered.is_some();
+            if is_offered {
+                state.withdrawn = Some(why);
+            }
+            is_offered
+        });
+    }
+
+    /// Waits until the offer is withdrawn. Returns why.
+    pub(crate) async fn withdrawn(&self) -> &'static str {
+        self.until(|state| state.withdrawn.is_some()).await;
+        self.0.borrow().withdrawn.unwrap_or_default()
+    }
+
+    /// Why the offer does not hold, if so.
+    pub(crate) fn why_withdrawn(&self) -> Option<&'static str> {
+        self.0.borrow().withdrawn
+    }
+
+    /// What the next process has: what it was handed, or what a process has that may still begin from it.
+    pub(crate) fn left(&self) -> Option<Arc<HandedOver>> {
+        let state = self.0.borrow();
+        state.handed.clone().or_else(|| state.offered.clone())
+    }
+
+    /// The next process serves, and was handed this.
+    pub(crate) fn hand_over(&self, handed: Arc<HandedOver>) {
+        self.0.send_modify(|state| {
+            state.handed = Some(handed);
+            state.is_wanted = true;
+        });
+    }
+
+    /// What the next process was handed; `None`: nothing was handed over.
+    pub(crate) fn handed(&self) -> Option<Arc<HandedOver>> {
+        self.0.borrow().handed.clone()
     }
 
     /// Waits until what this process holds is wanted.
@@ -78,6 +152,11 @@ impl Succession {
 
     pub(crate) async fn free(&self) {
         self.until(|state| state.is_free).await;
+    }
+
+    /// The next process serves.
+    pub(crate) fn set_replaced(&self) {
+        self.0.send_modify(|state| state.is_replaced = true);
     }
 
     /// Waits until the next process serves.
@@ -108,6 +187,11 @@ impl Succession {
 
     /// Answers the next process at each lock that is held. Runs for as long as the process lives.
     pub(crate) async fn answer(self, locks: InstanceLocks) {
+        let given = Given {
+            locks: locks.clone(),
+            names: Arc::default(),
+            retaken: Arc::default(),
+        };
         let mut answering: BTreeMap<LockName, AbortHandle> = BTreeMap::new();
         let (mut since, mut was_told) = (Instant::now(), false);
         loop {
@@ -127,7 +211,8 @@ impl Succession {
                 }
                 match listen(&name) {
                     Ok(listener) => {
-                        let task = tokio::task::spawn_local(self.clone().accept(listener));
+                        let task =
+                            tokio::task::spawn_local(self.clone().accept(listener, given.clone()));
                         answering.insert(name, task.abort_handle());
                     }
                     // The process before may not have closed its own yet.
@@ -153,15 +238,15 @@ impl Succession {
         }
     }
 
-    async fn accept(self, listener: UnixListener) {
+    async fn accept(self, listener: UnixListener, given: Given) {
         loop {
             match listener.accept().await {
                 Ok((next, _)) if is_permitted(&next) && self.has_room() => {
-                    let succession = self.clone();
+                    let (succession, given) = (self.clone(), given.clone());
                     tokio::task::spawn_local(async move {
                         let _waiting = Waiting::of(&succession);
                         // A process that has gone needs no answer.
-                        succession.give_way(next).await.ok();
+                        succession.give_way(next, &given).await.ok();
                     });
                 }
                 Ok(_) => {}
@@ -170,11 +255,16 @@ impl Succession {
         }
     }
 
+    /// Counts a process that is connected; `None`: there are too many.
+    pub(crate) fn wait(&self) -> Option<Waiting<'_>> {
+        self.has_room().then(|| Waiting::of(self))
+    }
+
     fn has_room(&self) -> bool {
         self.0.borrow().waiting < MOST_WAITING
     }
 
-    async fn give_way(&self, mut next: UnixStream) -> io::Result<()> {
+    async fn give_way(&self, mut next: UnixStream, given: &Given) -> io::Result<()> {
         if !self.0.borrow().is_ending {
             next.write_all(&[SERVES]).await?;
             tokio::select! {
@@ -182,25 +272,79 @@ impl Succession {
                 said = next.read_u8() => return said.map(drop),
             }
         }
-        next.write_all(&[ENDS]).await?;
-        if next.read_u8().await? != TAKES_OVER {
-            return Ok(());
+        // From here on, what becomes of the next process decides what this one does.
+        let takes_over = next.write_all(&[ENDS]).await.is_ok()
+            && next.read_u8().await.is_ok_and(|said| said == TAKES_OVER);
+        let mut is_ready = false;
+        if takes_over {
+            given.give_up();
+            self.give_up();
+            self.free().await;
+            is_ready = next.write_all(&[FREE]).await.is_ok()
+                && next.read_u8().await.is_ok_and(|said| said == READY);
         }
-        self.give_up();
-        self.free().await;
-        next.write_all(&[FREE]).await?;
-        let is_ready = next.read_u8().await.is_ok_and(|said| said == READY);
-        self.0.send_modify(|state| {
-            // A next process that is gone before it serves leaves the locks to one that does not know of this process: the
-            // two must not share clients.
-            state.is_replaced |= is_ready || state.waiting == 1;
-        });
+        let is_last = || given.is_given_up() && self.0.borrow().waiting == 1;
+        // What this process does not get back is another one's that does not know of it: the two must not share clients.
+        if is_ready || is_last() && !given.take_back().await {
+            self.set_replaced();
+        } else if takes_over && self.0.borrow().waiting == 1 {
+            tracing::warn!(
+                "the next process is gone before it served: this one gives way to another one, and accepts clients for as long as it was told to"
+            );
+        }
         Ok(())
     }
 }
 
+impl Given {
+    /// Gives up what was taken back, and notes which locks are given up.
+    fn give_up(&self) {
+        lock(&self.names).extend(self.locks.names());
+        lock(&self.retaken).clear();
+    }
+
+    fn is_given_up(&self) -> bool {
+        !lock(&self.names).is_empty() && lock(&self.retaken).is_empty()
+    }
+
+    /// Takes all locks back. `false`: another process has one of them.
+    async fn take_back(&self) -> bool {
+        let names = lock(&self.names).clone();
+        let until = Instant::now() + RELEASES_WITHIN;
+        for name in names {
+            let retaken = loop {
+                match self.locks.take(name.clone()) {
+                    Ok(retaken) => break retaken,
+                    Err(_) if Instant::now() >= until => {
+                        lock(&self.retaken).clear();
+                        return false;
+                    }
+                    // The kernel closes the descriptors of an ended process one after the other.
+                    Err(_) => sleep(RETRY_SOON).await,
+                }
+            };
+            lock(&self.retaken).push(retaken);
+        }
+        true
+    }
+}
+
+/// An offer that is being made.
+#[derive(Debug)]
+pub(crate) struct Offered<'a>(&'a Succession);
+
+impl Drop for Offered<'_> {
+    fn drop(&mut self) {
+        self.0.0.send_modify(|state| {
+            state.offered = None;
+            state.withdrawn = None;
+        });
+    }
+}
+
 /// Counts a process that is connected.
-struct Waiting<'a>(&'a Succession);
+#[derive(Debug)]
+pub(crate) struct Waiting<'a>(&'a Succession);
 
 impl<'a> Waiting<'a> {
     fn of(succession: &'a Succession) -> Self {
@@ -217,7 +361,7 @@ impl Drop for Waiting<'_> {
 
 /// Whether the other process may have what this one holds, or is to be believed: abstract sockets have no mode that would say
 /// so.
-fn is_permitted(other: &UnixStream) -> bool {
+pub(super) fn is_permitted(other: &UnixStream) -> bool {
     let ours = rustix::process::geteuid().as_raw();
     other
         .peer_cred()
@@ -236,7 +380,6 @@ pub struct Predecessor {
 pub enum Holder {
     /// It serves, and nobody has told it to end.
     Serves,
-    /// It is ending.
     Ends,
     /// It has just gone, or answers nobody: to be asked again.
     Silent,
@@ -258,6 +401,12 @@ impl Predecessor {
             Ok(Ok(ENDS)) => (Holder::Ends, Some(holder)),
             _ => (Holder::Silent, None),
         }
+    }
+
+    /// Its number, where it can be known.
+    #[must_use]
+    pub fn pid(&self) -> Option<u32> {
+        sys::peer_pid(&self.connection).ok().flatten()
     }
 
     /// Waits until a process that serves is told to end, or is gone.
@@ -284,9 +433,7 @@ impl Predecessor {
 
 impl std::fmt::Display for Predecessor {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // The kernel says 0 of a process in another namespace.
-        let pid = self.connection.peer_cred().ok().and_then(|peer| peer.pid());
-        match pid.filter(|pid| *pid != 0) {
+        match self.pid() {
             Some(pid) => write!(f, "the process with pid {pid}")?,
             None => write!(f, "a process in another pid namespace (another container?)")?,
         }
@@ -331,6 +478,9 @@ const STARTS_WITHIN: Duration = Duration::from_secs(10);
 const ANSWERS_WITHIN: Duration = Duration::from_secs(2);
 /// Time for the holder of a lock to give it up.
 const GIVES_UP_WITHIN: Duration = Duration::from_secs(5);
+/// Time for the kernel to close all descriptors of an ended process.
+const RELEASES_WITHIN: Duration = Duration::from_secs(1);
+const RETRY_SOON: Duration = Duration::from_millis(10);
 /// Each one takes a descriptor.
 const MOST_WAITING: usize = 16;
 const RETRY_EVERY: Duration = Duration::from_millis(50);

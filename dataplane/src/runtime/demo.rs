@@ -2,7 +2,6 @@
 //!
 //! Begun by `main`. Everything between table and relay is what `ballast run` does.
 
-use std::fmt::{self, Write as _};
 use std::fs;
 use std::hash::{BuildHasher, RandomState};
 use std::io::{self, Read, Write as _};
@@ -10,6 +9,8 @@ use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+use ballast_core::text::Append;
 
 use crate::os::log;
 use crate::process::config::{Admin, Config};
@@ -40,8 +41,7 @@ pub fn begin() -> Result<(Running, Folder), StartError> {
         other => other?,
     };
     let mut words = String::new();
-    // Writing into a string cannot fail.
-    announce(&mut words, &backends, port, &running, &table).unwrap_or_default();
+    announce(&mut words, &backends, port, &running, &table);
     log::stdout()?.add(words.as_bytes());
     Ok((running, folder))
 }
@@ -52,20 +52,20 @@ fn announce(
     port: u16,
     running: &Running,
     table: &Path,
-) -> fmt::Result {
+) {
     writeln!(
         out,
         "Ballast serves 127.0.0.1:{port}, and sends its clients in turn to two backends of its own:"
-    )?;
-    writeln!(out, "  one  {}    two  {}", backends[0], backends[1])?;
-    writeln!(out)?;
+    );
+    writeln!(out, "  one  {}    two  {}", backends[0], backends[1]);
+    writeln!(out);
     for admin in running.admin() {
         writeln!(
             out,
             "  Open  http://{admin}/  in a browser: the page shows clients, endpoints and the last ten minutes."
-        )?;
+        );
     }
-    writeln!(out)?;
+    writeln!(out);
     let mut tries = vec![(
         format!("http://127.0.0.1:{port}/"),
         "again and again: one and two take turns",
@@ -78,15 +78,15 @@ fn announce(
         ));
     }
     for (url, what) in tries {
-        writeln!(out, "  curl {url:<32} {what}")?;
+        writeln!(out, "  curl {url:<32} {what}");
     }
-    writeln!(out)?;
+    writeln!(out);
     writeln!(
         out,
         "The table is {}: change it, save it, and it is live.",
         table.display()
-    )?;
-    writeln!(out, "Ctrl-C ends, and removes it.")
+    );
+    writeln!(out, "Ctrl-C ends, and removes it.");
 }
 
 /// A folder of this process alone. It is removed when this is dropped.
@@ -97,7 +97,7 @@ pub struct Folder {
 
 impl Folder {
     fn make() -> io::Result<Self> {
-        // Nobody else can have made it before, or look into it.
+        // No other user can have made it before, or look into it.
         let name = format!("ballast-demo-{:016x}", RandomState::new().hash_one(0));
         let path = std::env::temp_dir().join(name);
         fs::DirBuilder::new().mode(0o700).create(&path)?;

@@ -27,18 +27,23 @@ pub(crate) async fn run(
     tokio::task::spawn_local(vital("a worker's poller", poller.run()));
     tokio::task::spawn_local(hand_over_in_time(Rc::clone(&worker)));
     let flows = Flows::new(Rc::clone(&worker), flow_room);
-    let mut listening: HashMap<Arc<SocketKey>, mpsc::Sender<Closing>> = HashMap::new();
+    // A worker may have several sockets of one address, if a process with more workers handed them over.
+    let mut listening: HashMap<Arc<SocketKey>, Vec<mpsc::Sender<Closing>>> = HashMap::new();
     while let Some(Some(order)) = stop.run_until_cancelled(inbox.recv()).await {
         match order {
             Order::Listen { key, socket, done } => {
                 let started = listen(&worker, &flows, Arc::clone(&key), socket);
-                let started = started.map(|close| listening.insert(key, close));
-                done.send(started.map(drop)).ok();
+                let started = started.map(|close| listening.entry(key).or_default().push(close));
+                done.send(started).ok();
             }
-            Order::Close { key, plan, done } => {
+            Order::Close { key, how, done } => {
+                let mut of_key = listening.remove(&key).unwrap_or_default();
                 // If there is no socket, dropping `done` reports it as closed.
-                if let Some(close) = listening.remove(&key) {
-                    close.try_send(Closing { plan, done }).ok();
+                if let Some(close) = of_key.pop() {
+                    close.try_send(Closing { how, done }).ok();
+                }
+                if !of_key.is_empty() {
+                    listening.insert(key, of_key);
                 }
             }
             Order::Serve(handed) => tcp::serve_handed_over(&worker, handed),
@@ -49,10 +54,18 @@ pub(crate) async fn run(
                 flows.cut(&endpoints);
             }
             Order::FollowIdleTimes => flows.follow_idle_times(),
-            Order::Finish { done } => {
+            Order::Finish {
+                is_handed_over,
+                done,
+            } => {
                 worker.is_draining.set(true);
+                worker.keeps_idle.set(is_handed_over);
                 worker.tools.poller.wake_all();
                 flows.finish(done);
+            }
+            Order::EndIdle => {
+                worker.keeps_idle.set(false);
+                worker.tools.poller.wake_all();
             }
             Order::List { most, done } => {
                 let mut sessions = worker.connections.borrow().list(most);
@@ -87,9 +100,9 @@ fn listen(
     worker: &Rc<Worker>,
     flows: &Flows,
     key: Arc<SocketKey>,
-    socket: Socket,
+    socket: Arc<Socket>,
 ) -> io::Result<mpsc::Sender<Closing>> {
-    let socket = sys::watched(socket)?;
+    let socket = sys::watched_shared(socket)?;
     let (close, closing) = mpsc::channel(1);
     match key.transport {
         Transport::Tcp => {

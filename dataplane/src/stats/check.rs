@@ -4,9 +4,21 @@ use ballast_core::health::Outcome;
 use ballast_core::moment::whole_millis;
 use ballast_core::service::Endpoint;
 
-/// The checks of one endpoint.
+/// haproxy's words for results of checks, at their numbers. Those before `HANA` are of endpoints without a result; a dash is a
+/// number without a word.
+pub(crate) const RESULTS: [&str; 21] = [
+    "UNK", "INI", "START", "-", "HANA", "SOCKERR", "L4OK", "L4TOUT", "L4CON", "L6OK", "L6TOUT",
+    "L6RSP", "L7TOUT", "L7RSP", "-", "L7OK", "L7OKC", "L7STS", "PROCERR", "PROCTOUT", "PROCOK",
+];
+
+/// The words of endpoints with a result.
+pub(super) fn results() -> impl Iterator<Item = &'static str> {
+    let words = RESULTS.into_iter().skip_while(|word| *word != "HANA");
+    words.filter(|word| *word != "-")
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Check {
+pub struct CheckStats {
     /// The last result in haproxy's word: `L4OK`, `L7TOUT`; empty before the first one.
     pub result: &'static str,
     /// Whether one runs now.
@@ -31,7 +43,7 @@ pub struct Check {
     pub progress: Option<(u8, u8)>,
 }
 
-impl Check {
+impl CheckStats {
     /// The checks of `endpoint`, if there are any.
     pub(super) fn of(endpoint: &Endpoint) -> Option<Box<Self>> {
         let monitor = endpoint.live().monitor()?;

@@ -13,7 +13,6 @@ mod list;
 
 pub(super) use list::COLUMNS;
 
-/// One column.
 #[derive(Clone, Copy)]
 pub(super) struct Column {
     /// Its word in CSV and JSON.
@@ -185,7 +184,7 @@ impl Rows {
     }
 }
 
-/// What the letters of tags stand for, in haproxy's JSON.
+/// What the letters of tags mean, in haproxy's JSON.
 pub(crate) fn words(tags: &str) -> [&'static str; 3] {
     let letter = |place| tags.as_bytes().get(place).copied().unwrap_or(b' ');
     let origin = match letter(0) {

@@ -1,7 +1,8 @@
 //! JSON: haproxy's `;json` and its `;typed`, and the data of our own page.
 
-use std::io::Write;
 use std::sync::Arc;
+
+use ballast_core::text::Append;
 
 use serde::Serialize;
 
@@ -44,12 +45,10 @@ fn fields(out: &mut Vec<u8>, row: Row<'_>, selection: &Selection) {
         }
         let (name, kind) = (column.name, value.kind());
         let [origin, nature, scope] = words(column.tags);
-        // Writing into a vector cannot fail.
         write!(
             out,
             r#"{before}{{"objType":"{object}","proxyId":{iid},"id":{sid},"field":{{"pos":{position},"name":"{name}"}},"processNum":1,"tags":{{"origin":"{origin}","nature":"{nature}","scope":"{scope}"}},"value":{{"type":"{kind}","value":"#
-        )
-        .unwrap_or_default();
+        );
         write_json(out, &value);
         out.extend_from_slice(b"}}");
         before = ',';
@@ -82,11 +81,10 @@ fn typed_lines(out: &mut Vec<u8>, row: Row<'_>, selection: &Selection) {
         write!(
             out,
             "{letter}.{iid}.{sid}.{position}.{name}.1:{tags}{VOLATILE}:{kind}:"
-        )
-        .unwrap_or_default();
+        );
         value.write(out);
         if selection.described {
-            write!(out, ":\"{}\"", column.help).unwrap_or_default();
+            write!(out, ":\"{}\"", column.help);
         }
         out.push(b'\n');
     }

@@ -40,12 +40,12 @@ impl Rate {
     }
 }
 
-/// How many came since the last reading. A count that went back has begun anew.
+/// How many came since the last reading. A count that went back has begun again.
 pub(super) fn fresh(total: u64, seen: u64) -> u64 {
     total.checked_sub(seen).unwrap_or(total)
 }
 
-/// So many in so many milliseconds, as a rate.
+/// `count` in `elapsed` milliseconds, as a rate.
 pub(super) fn per_second(count: u64, elapsed: u64) -> u32 {
     let rate = u128::from(count) * 1000 / u128::from(elapsed.max(1));
     u32::try_from(rate).unwrap_or(u32::MAX)
@@ -75,7 +75,7 @@ impl Mean {
         self.mean += (latest - self.mean) * share;
     }
 
-    /// Begins anew.
+    /// Begins again.
     pub(super) fn forget(&mut self) {
         (self.mean, self.weight) = (0.0, 0);
     }

@@ -1,7 +1,7 @@
 //! Reads all counters again and again, and keeps what one reading cannot tell: rates, means, times of change, the numbers
 //! that belong to names, the counts of removed frontends and endpoints.
 //!
-//! Owned by [`Stats`](super::Stats), in the admin thread only. It notices by itself that a new plan is in force.
+//! Owned by [`Statistics`](super::Statistics), in the admin thread only. It notices by itself that a new plan is in force.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::SocketAddr;
@@ -56,9 +56,19 @@ pub struct Observer {
     process_sessions: Rate,
     process_connections: Rate,
     process_bytes: Rate,
+    /// The counters continue those of another process, until they were first read.
+    goes_on: bool,
 }
 
 impl Observer {
+    /// `goes_on`: the counters will continue those of another process, so that what they have at first did not come in one second.
+    pub(super) fn new(goes_on: bool) -> Self {
+        Self {
+            goes_on,
+            ..Self::default()
+        }
+    }
+
     /// Reads everything. `process` is what the caller knows of the process, `open` are the sockets that listen.
     pub fn snapshot(
         &mut self,
@@ -117,6 +127,11 @@ impl Observer {
             back.tick(now, elapsed, &mut self.rings);
         }
         let counts = &counted.counts;
+        if self.goes_on && !self.frontends.is_empty() {
+            self.goes_on = false;
+            self.process_sessions = Rate::since(counts.sessions);
+            self.process_bytes = Rate::since(counts.bytes_out);
+        }
         self.process_sessions.tick(counts.sessions, elapsed);
         self.process_bytes.tick(counts.bytes_out, elapsed);
         self.process_connections.tick(accepted, elapsed);
@@ -195,7 +210,7 @@ impl Observer {
         if std::ptr::eq(self.plan.as_ptr(), Arc::as_ptr(plan)) {
             return;
         }
-        let is_first = self.frontends.is_empty() && self.services.is_empty();
+        let is_first = self.frontends.is_empty() && self.services.is_empty() && !self.goes_on;
         self.plan = Arc::downgrade(plan);
         self.follow_frontends(plan, is_first);
         self.follow_services(plan, is_first, now);
@@ -324,7 +339,7 @@ fn next(last: &mut u32) -> u32 {
     *last
 }
 
-/// How many seconds of the history a tick stands for: more than one where the thread had to wait.
+/// How many seconds of the history a tick counts for: more than one where the thread had to wait.
 fn seconds_of(elapsed: u64) -> usize {
     usize::try_from((elapsed + 500) / 1000).unwrap_or(1).max(1)
 }

@@ -1,16 +1,17 @@
 //! What concerns the process, in haproxy's words and in haproxy's order: `show info` and the metrics `haproxy_process_*`
 //! are written from this list.
 
+use std::sync::LazyLock;
+
 use super::snapshot::Process;
 use super::value::Value::{self, Count, Days, Level, Seconds, Text};
 
-/// One name.
 pub(crate) struct Field {
     /// Its word in `show info`.
     pub(crate) name: &'static str,
     /// Origin, nature and scope, as haproxy's typed output abbreviates them.
     pub(crate) tags: &'static str,
-    /// What its metric is called, behind `haproxy_process_`; empty: there is none.
+    /// What its metric is called, behind `haproxy_process_`; empty: no metric.
     pub(super) metric: &'static str,
     /// What it means.
     pub(crate) help: &'static str,
@@ -32,6 +33,9 @@ macro_rules! fields {
     (@) => { None };
     (@ $of:expr) => { Some($of) };
 }
+
+static BUILT: LazyLock<String> =
+    LazyLock::new(|| format!("ballast {}", *crate::process::version::VERSION));
 
 /// Never move one, never put one in between.
 pub(crate) const FIELDS: &[Field] = fields! {
@@ -101,7 +105,7 @@ pub(crate) const FIELDS: &[Field] = fields! {
     "BytesOutRate" MRP "bytes_out_rate" "Bytes to clients in the last second" |p| Level(p.byte_rate.now);
     "DebugCommandsIssued" MCP "" "";
     "CumRecvLogs" MCP "recv_logs_total" "Log lines that it received: none";
-    "Build info" POS "" "What it was built from" |_| Text(concat!("ballast ", env!("CARGO_PKG_VERSION")));
+    "Build info" POS "" "What it was built from" |_| Text(&BUILT);
     "Memmax_bytes" CLP "max_memory_bytes" "A limit of memory; 0: none" |_| Level(0);
     "PoolAlloc_bytes" MGP "" "";
     "PoolUsed_bytes" MGP "" "";
@@ -115,7 +119,7 @@ pub(crate) const FIELDS: &[Field] = fields! {
     "CumStreams" MCP "" "Requests of HTTP, and sessions where no HTTP is spoken" |p| Count(p.requests);
 };
 
-/// What haproxy's own tools take for haproxy's version: that of the haproxy whose interface this is. Ballast's stands behind it, as
+/// What haproxy's own tools take for haproxy's version: that of the haproxy whose interface this is. Ballast's is behind it, as
 /// distributions write theirs. Tools compare the numbers in front: Ansible's module drains from 1.5 on.
 pub(crate) const VERSION: &str = concat!("2.6.0-ballast-", env!("CARGO_PKG_VERSION"));
 

@@ -1,19 +1,20 @@
 //! `/metrics`: haproxy's own families, so that today's dashboards work, and what haproxy has no word for under `ballast_`.
 //!
-//! A family's series stand together, under one HELP and one TYPE; a family without series is not there at all.
+//! A family's series are together, under one HELP and one TYPE; a family without series is not there at all.
 
 use std::borrow::Cow;
-use std::io::Write;
 use std::sync::Arc;
 
 use ballast_core::http::StatusClass;
 use ballast_core::table;
+use ballast_core::text::Append;
 
+use super::check::results;
 use super::chunks::{Chunks, Progress};
 use super::columns::{COLUMNS, Column, Row, Rows, Unit};
 use super::selection::{Kinds, Selection};
 use super::snapshot::{EndpointStats, Mode, Snapshot, StatusKind};
-use super::value::{Value, number, seconds};
+use super::value::{Value, seconds};
 
 mod certificates;
 mod own;
@@ -160,7 +161,6 @@ impl Family {
         }
     }
 
-    /// All series of one row.
     fn write(&self, row: Row<'_>, series: &mut Series<'_>) {
         let column = match &self.source {
             Source::Own(_, each) => return each(row, &mut |which, value| series.own(which, value)),
@@ -205,18 +205,18 @@ impl Family {
             }
             (Unit::States, Row::Service(service)) => match column.name {
                 "agg_server_status" => {
-                    series.counted(&STATES, &service.endpoints, |one| Some(state_of(one)));
+                    series.counted(STATES, &service.endpoints, |one| Some(state_of(one)));
                 }
-                "agg_check_status" => series.counted(&RESULTS, &service.endpoints, result_of),
+                "agg_check_status" => series.counted(results(), &service.endpoints, result_of),
                 _ => series.states(UP_OR_DOWN, |state| (state == "UP") == service.is_up()),
             },
             (Unit::States, Row::Endpoint(_, endpoint)) => match column.name {
                 "check_status" => {
                     if let Some(result) = result_of(endpoint) {
-                        series.states(&RESULTS, |state| state == result);
+                        series.states(results(), |state| state == result);
                     }
                 }
-                _ => series.states(&STATES, |state| state == state_of(endpoint)),
+                _ => series.states(STATES, |state| state == state_of(endpoint)),
             },
             (unit, _) => series.value(&row.of(column), unit),
         }
@@ -247,7 +247,11 @@ impl Series<'_> {
     }
 
     /// One for each state, and 1 where it is that.
-    fn states(&mut self, states: &[&str], is: impl Fn(&str) -> bool) {
+    fn states(
+        &mut self,
+        states: impl IntoIterator<Item = &'static str>,
+        is: impl Fn(&str) -> bool,
+    ) {
         for state in states {
             self.of_proxy(Some((STATE, state)));
             self.out
@@ -258,7 +262,7 @@ impl Series<'_> {
     /// One for each state: how many endpoints are in it.
     fn counted(
         &mut self,
-        states: &[&'static str],
+        states: impl IntoIterator<Item = &'static str>,
         endpoints: &[EndpointStats],
         of: impl Fn(&EndpointStats) -> Option<&'static str>,
     ) {
@@ -270,7 +274,7 @@ impl Series<'_> {
         }
     }
 
-    /// A series of haproxy's, up to its value. `last` is its last label, if it has one beside its names.
+    /// A series of haproxy's, up to its value. `last` is its last label, if it has one in addition to its names.
     fn of_proxy(&mut self, last: Option<(&str, &str)>) {
         let (proxy, server) = self.row.names();
         self.begin(proxy);
@@ -345,15 +349,14 @@ impl Series<'_> {
     }
 
     fn number(&mut self, value: u64) {
-        number(self.out, value);
+        self.out.number(value);
         self.out.push(b'\n');
     }
 }
 
 /// What a family is, and what kind of numbers it has.
 fn head(out: &mut Vec<u8>, name: &str, kind: &str, help: &str) {
-    // Writing into a vector cannot fail.
-    write!(out, "# HELP {name} {help}\n# TYPE {name} {kind}\n").unwrap_or_default();
+    write!(out, "# HELP {name} {help}\n# TYPE {name} {kind}\n");
 }
 
 /// haproxy's names say it, but for one.
@@ -372,14 +375,13 @@ fn label(out: &mut Vec<u8>, text: &str) {
         .iter()
         .position(|byte| matches!(byte, b'\\' | b'"' | b'\n'))
     {
-        let (plain, special) = rest.split_at(at);
-        out.extend_from_slice(plain);
+        out.extend_from_slice(&rest[..at]);
         out.push(b'\\');
-        out.push(match special.first() {
-            Some(b'\n') | None => b'n',
-            Some(byte) => *byte,
+        out.push(match rest[at] {
+            b'\n' => b'n',
+            byte => byte,
         });
-        rest = special.get(1..).unwrap_or_default();
+        rest = &rest[at + 1..];
     }
     out.extend_from_slice(rest);
 }
@@ -400,12 +402,8 @@ fn result_of(endpoint: &EndpointStats) -> Option<&'static str> {
 const STATE: &str = "\",state=\"";
 /// Between the last label of a series and its value.
 const END: &[u8] = b"\"} ";
-const UP_OR_DOWN: &[&str] = &["DOWN", "UP"];
+const UP_OR_DOWN: [&str; 2] = ["DOWN", "UP"];
 const STATES: [&str; 5] = ["DOWN", "UP", "MAINT", "DRAIN", "NOLB"];
-const RESULTS: [&str; 16] = [
-    "HANA", "SOCKERR", "L4OK", "L4TOUT", "L4CON", "L6OK", "L6TOUT", "L6RSP", "L7TOUT", "L7RSP",
-    "L7OK", "L7OKC", "L7STS", "PROCERR", "PROCTOUT", "PROCOK",
-];
 
 #[cfg(test)]
 mod tests {

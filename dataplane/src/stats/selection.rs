@@ -62,7 +62,6 @@ pub struct Selection {
 /// Which frontends and services.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Proxy {
-    /// All.
     #[default]
     Any,
     /// Those of this name.
@@ -74,18 +73,14 @@ pub enum Proxy {
 /// Kinds of metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Kinds {
-    /// Of the process.
     pub global: bool,
     pub frontend: bool,
-    /// Of services.
     pub backend: bool,
-    /// Of endpoints.
     pub server: bool,
 }
 
 impl Selection {
     /// What an address of the page asks for: `;up`, `;no-maint`, `?scope=` with a part of a name.
-    #[must_use]
     pub fn of_page(address: &str) -> Self {
         let mut selection = Self::default();
         for word in address.split([';', '?', '&']) {
@@ -104,7 +99,6 @@ impl Selection {
 
     /// What a query of `/metrics` asks for: `scope=` with a kind, `*`, nothing, or a part of a name, repeatable and in
     /// order; `no-maint`.
-    #[must_use]
     pub fn of_metrics(query: &str) -> Self {
         let mut selection = Self::default();
         for word in query.split('&') {
@@ -120,7 +114,6 @@ impl Selection {
 
     /// What haproxy's `show stat` with three arguments asks for: a proxy, which of frontends, services and endpoints,
     /// and the number of an endpoint.
-    #[must_use]
     pub fn of_objects(proxy: Proxy, kinds: [bool; 3], sid: Option<u32>) -> Self {
         let [frontend, backend, server] = kinds;
         Self {

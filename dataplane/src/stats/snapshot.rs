@@ -3,25 +3,27 @@
 //! Made by the observer, read by every rendering.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::net::SocketAddr;
 use std::num::NonZeroU16;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ballast_core::ack::{Exception, ExceptionState};
 use ballast_core::admit::Refusal;
 use ballast_core::certificate::Validity;
 use ballast_core::counters::Counts;
 use ballast_core::endpoint::EndpointCounts;
 use ballast_core::flow::{Dropped, UdpCounts};
+use ballast_core::handshake::HandshakeResult;
 use ballast_core::moment::Moment;
 use ballast_core::plan::FrontendCounts;
 use ballast_core::service::ServiceCounts;
 use ballast_core::table::{self, Name};
 use ballast_core::words;
 
-use super::check::Check;
+use super::check::CheckStats;
 use super::meter::Rate;
 pub use crate::net::tls::ServedCertificate;
 use crate::worker::WorkerCounts;
@@ -40,12 +42,10 @@ pub struct Snapshot {
     pub services: Vec<ServiceStats>,
 }
 
-/// The process and its table.
 #[derive(Clone, Debug, Default)]
 pub struct Process {
     /// The machine.
     pub node: Arc<str>,
-    /// Its process number.
     pub pid: u32,
     /// When it began, in seconds since 1970.
     pub started: u64,
@@ -69,6 +69,8 @@ pub struct Process {
     pub refusal: Option<Arc<str>>,
     /// What does not listen as it was asked for, and why.
     pub exceptions: Arc<[Arc<str>]>,
+    /// The same by the name of the frontend.
+    pub of_frontends: Arc<HashMap<Name, Vec<Exception>>>,
     /// Earlier plans that are still in use.
     pub retired: u64,
     /// How long swaps took.
@@ -93,7 +95,6 @@ pub struct Process {
     pub ready_tasks: u32,
     /// Descriptors that there may be.
     pub descriptors: u64,
-    /// Addresses that it listens at.
     pub listening: u32,
     /// Connections that were accepted.
     pub connections: u64,
@@ -128,7 +129,6 @@ pub struct Process {
 pub struct OneWorker {
     /// Connections that it serves now.
     pub current: u64,
-    /// What it has counted.
     pub counts: WorkerCounts,
 }
 
@@ -136,17 +136,13 @@ words! {
     /// What is spoken, as far as the columns tell it apart.
     #[derive(Default, PartialOrd, Ord)]
     pub enum Mode {
-        /// Datagrams.
         Udp = "udp",
-        /// Bytes.
         #[default]
         Tcp = "tcp",
-        /// Requests.
         Http = "http",
     }
 }
 
-/// One frontend.
 #[derive(Debug)]
 pub struct FrontendStats {
     pub name: Name,
@@ -160,6 +156,8 @@ pub struct FrontendStats {
     pub is_open: bool,
     /// Whether it does not because an operator has closed it.
     pub is_paused: bool,
+    /// What it does not serve as the table asks.
+    pub exceptions: Vec<Exception>,
     /// Connections now.
     pub current: u32,
     /// The most at once.
@@ -168,7 +166,6 @@ pub struct FrontendStats {
     pub limit: u32,
     /// Whether an operator changed that.
     pub is_overridden: bool,
-    /// What the workers counted.
     pub counts: FrontendCounts,
     /// What they counted of datagrams and flows, where the frontend is about these.
     pub datagrams: Option<Box<UdpCounts>>,
@@ -191,6 +188,16 @@ impl FrontendStats {
             (true, _) => "OPEN",
             (false, true) => "PAUSED",
             (false, false) => "STOP",
+        }
+    }
+
+    /// The state of a frontend that listens, but not at every address of the table: two words at most.
+    pub(crate) fn trouble(&self) -> Option<&'static str> {
+        let has = |state| self.exceptions.iter().any(|one| one.state == state);
+        match self.is_open {
+            true if has(ExceptionState::Failed) => Some("in part"),
+            true if has(ExceptionState::NotLocal) => Some("not local"),
+            _ => None,
         }
     }
 }
@@ -222,8 +229,12 @@ impl Certificates {
 }
 
 impl FrontendStats {
+    /// Clients that were not let in, and requests that a route denied.
+    pub(crate) fn all_denied(&self) -> u64 {
+        self.denied() + self.counts.denied_requests
+    }
+
     /// Clients that were not let in.
-    #[must_use]
     pub fn denied(&self) -> u64 {
         let refused = DENIED.map(|refusal| self.counts.refused[refusal.index()]);
         let dropped = [Dropped::SourceRange, Dropped::MaxConnections].map(|why| self.dropped(why));
@@ -231,17 +242,26 @@ impl FrontendStats {
     }
 
     /// Clients that sent something wrong, or nothing in time.
-    #[must_use]
     pub fn bad_requests(&self) -> u64 {
         let counts = &self.counts;
         counts.bad_headers
             + counts.late_headers
             + counts.bad_requests
             + self.dropped(Dropped::ProxyHeader)
+            + self
+                .failed_handshakes()
+                .map(|(_, count)| count)
+                .sum::<u64>()
+    }
+
+    /// The TLS handshakes that failed, by reason.
+    fn failed_handshakes(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let results = HandshakeResult::ALL.iter();
+        results
+            .filter_map(|result| Some((result.failure()?, self.counts.handshakes[result.index()])))
     }
 
     /// Everything that went wrong here.
-    #[must_use]
     pub fn errors(&self) -> u64 {
         self.failures().map(|(_, count)| count).sum()
     }
@@ -252,7 +272,8 @@ impl FrontendStats {
             .datagrams
             .iter()
             .flat_map(|datagrams| datagrams.failures());
-        self.counts.failures().chain(of_datagrams)
+        let of_tls = self.failed_handshakes();
+        self.counts.failures().chain(of_tls).chain(of_datagrams)
     }
 
     /// The requests of its routes, by what each is called: its name, or host and path. Routes of the same host and path count
@@ -297,7 +318,6 @@ pub struct Choice {
     pub count: u64,
 }
 
-/// One service.
 #[derive(Debug)]
 pub struct ServiceStats {
     pub name: Name,
@@ -350,7 +370,6 @@ pub struct ServiceStats {
 
 impl ServiceStats {
     /// Whether clients can be served; true for a service without endpoints.
-    #[must_use]
     pub fn is_up(&self) -> bool {
         let is_usable = self.usable + self.usable_backups > 0 && self.tls_problem.is_none();
         is_usable || self.endpoints.is_empty()
@@ -367,13 +386,11 @@ impl ServiceStats {
     }
 
     /// Everything that went wrong here.
-    #[must_use]
     pub fn errors(&self) -> u64 {
         self.failures().iter().map(|(_, count)| count).sum()
     }
 }
 
-/// One endpoint.
 #[derive(Debug)]
 pub struct EndpointStats {
     /// Its name; where the table gives none, its address.
@@ -413,7 +430,6 @@ pub struct EndpointStats {
     pub peak: u32,
     /// The most that there may be.
     pub limit: Option<u32>,
-    /// What the workers counted.
     pub counts: EndpointCounts,
     /// Seconds since its last session began; -1: there was none.
     pub idle: i32,
@@ -424,7 +440,7 @@ pub struct EndpointStats {
     /// Seconds since its status changed.
     pub changed: u32,
     /// Its checks, if it has any.
-    pub check: Option<Box<Check>>,
+    pub check: Option<Box<CheckStats>>,
     /// Where it runs.
     pub node: Option<table::Tag>,
     pub zone: Option<table::Tag>,
@@ -437,7 +453,6 @@ impl EndpointStats {
     }
 }
 
-/// The status of an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Status {
     /// In a word.

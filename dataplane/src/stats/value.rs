@@ -1,12 +1,13 @@
 //! One field of one row, and how it is written without allocating.
 
-use std::io::Write;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use ballast_core::text::Append;
+
 use serde::{Serialize, Serializer};
 
-use super::check::Check;
+use super::check::CheckStats;
 use super::snapshot::Status;
 
 /// The value of one column.
@@ -30,7 +31,7 @@ pub(crate) enum Value<'a> {
     Status(Status),
     Address(SocketAddr),
     /// The result of a check.
-    Check(&'a Check),
+    Check(&'a CheckStats),
     /// Whether a service is up, and how many of how many endpoints are.
     UpOf(bool, u32, u32),
 }
@@ -57,28 +58,26 @@ impl<'a> Value<'a> {
     /// As it is read by people and programs, before any escaping.
     pub(crate) fn write(&self, out: &mut Vec<u8>) {
         match *self {
-            Value::Empty => Ok(()),
-            Value::Level(level) => return number(out, level.into()),
-            Value::Count(count) => return number(out, count),
-            Value::Seconds(time) => return number(out, time.as_secs()),
+            Value::Empty => {}
+            Value::Level(level) => out.number(level.into()),
+            Value::Count(count) => out.number(count),
+            Value::Seconds(time) => out.number(time.as_secs()),
             Value::Signed(signed) => write!(out, "{signed}"),
             Value::Exact(time) => write!(out, "{:.6}", time.as_secs_f64()),
             Value::Days(time) => {
                 let (seconds, minutes) = (time.as_secs() % 60, time.as_secs() / 60 % 60);
                 let (hours, days) = (time.as_secs() / 3600 % 24, time.as_secs() / 86_400);
-                write!(out, "{days}d {hours}h{minutes:02}m{seconds:02}s")
+                write!(out, "{days}d {hours}h{minutes:02}m{seconds:02}s");
             }
-            Value::Text(text) => return out.extend_from_slice(text.as_bytes()),
+            Value::Text(text) => out.text(text),
             Value::Status(status) => write!(out, "{status}"),
             Value::Address(address) => write!(out, "{address}"),
             Value::Check(check) => {
                 let running = if check.is_running { "* " } else { "" };
-                write!(out, "{running}{}", check.result)
+                write!(out, "{running}{}", check.result);
             }
             Value::UpOf(is_up, up, of) => write!(out, "{} ({up}/{of})", up_or_down(is_up)),
         }
-        // Writing into a vector cannot fail.
-        .unwrap_or_default();
     }
 
     /// What haproxy calls its type.
@@ -130,19 +129,9 @@ pub(super) fn up_or_down(is_up: bool) -> &'static str {
     if is_up { "UP" } else { "DOWN" }
 }
 
-/// Decimal digits.
-pub(super) fn number(out: &mut Vec<u8>, number: u64) {
-    out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
-}
-
 /// Milliseconds, as seconds with three places.
 pub(super) fn seconds(out: &mut Vec<u8>, ms: u64) {
-    number(out, ms / 1000);
-    let mut buffer = itoa::Buffer::new();
-    // The first digit keeps the zeros behind it.
-    let places = buffer.format(1000 + ms % 1000);
-    out.push(b'.');
-    out.extend_from_slice(places.as_bytes().get(1..).unwrap_or_default());
+    write!(out, "{}.{:03}", ms / 1000, ms % 1000);
 }
 
 /// JSON's numbers are exact up to here only.

@@ -1,16 +1,18 @@
 //! The single writer of the plan: read -> parse -> compile -> put in force -> acknowledge.
 //!
-//! It runs on a thread of its own, at a lower priority than the workers. If anything is wrong with a table, the plan in force
+//! It runs on a thread of its own, at a lower priority than the workers once there is a table. If anything is wrong with a table, the plan in force
 //! stays.
 
+use std::future::pending;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use ballast_core::ack::{Exception, Refused, Served};
 use ballast_core::change::{GoneEndpoint, change};
 use ballast_core::compile::{CompileContext, compile, revise};
+use ballast_core::handover::State;
 use ballast_core::loops::HostAddresses;
 use ballast_core::overrides::Overrides;
 use ballast_core::plan::Plan;
@@ -22,8 +24,11 @@ use tokio_util::sync::CancellationToken;
 
 use crate::net::{listen, tls};
 use crate::operator::admin::{CommandLine, Wanted};
-use crate::os::clock::unix_seconds;
+use crate::os::clock::{unix_seconds, utc};
 use crate::os::panics;
+use crate::os::threads::Pace;
+use crate::process::handover::next::{InheritedSockets, Takeover};
+use crate::process::handover::{Hold, Loans};
 use crate::process::succession::Succession;
 use crate::table::intake::{Found, Intake, ParsedTable, Text, Which};
 use crate::worker::live::Serving;
@@ -53,14 +58,42 @@ pub(crate) struct ApplyConfig {
     pub(crate) command_line: CommandLine,
     /// The channel by which the admin side learns the table's admin addresses.
     pub(crate) admin: watch::Sender<Option<Wanted>>,
-    /// Operator overrides.
     pub(crate) overrides: mpsc::UnboundedReceiver<OverrideRequest>,
+    pub(crate) inheritance: Inheritance,
+}
+
+/// What the process before hands over to this one, and this one to the next.
+#[derive(Debug)]
+pub(crate) struct Inheritance {
+    /// The sockets that the first table takes.
+    pub(crate) sockets: Option<InheritedSockets>,
+    /// Cancelled when the first table is in force, so that this process answers in place of the one before.
+    pub(crate) taken: CancellationToken,
+    /// Notified where the process before goes on, so that this one must end.
+    pub(crate) failed: Option<oneshot::Sender<String>>,
+    /// Questions for the sockets of this process.
+    pub(crate) loans: Loans,
+    /// Knows whether the sockets are being offered to the next process.
+    pub(crate) succession: Succession,
+    /// Orders to change nothing while the next process takes over.
+    pub(crate) holds: mpsc::UnboundedReceiver<Hold>,
 }
 
 /// An order to read the table again, or to read it for the first time. It is dropped when that was done.
 pub(crate) type Reread = oneshot::Sender<()>;
 
-/// How the writer of the plan is told of the end, and what it tells of it.
+/// The table is gone, or cannot be read.
+#[derive(Debug)]
+struct NoTable {
+    /// The reason, as last logged.
+    why: String,
+    since: SystemTime,
+    noticed: Instant,
+    /// Once that has lasted, the ack calls it a refusal. The refusal that the ack had before.
+    before: Option<Option<Refused>>,
+}
+
+/// How the writer of the plan is notified of the end, and what it reports.
 #[derive(Debug)]
 pub(crate) struct End {
     /// No table is read any more, and no client is accepted.
@@ -89,9 +122,11 @@ pub(crate) struct Apply {
     command_line: CommandLine,
     admin: watch::Sender<Option<Wanted>>,
     overrides: mpsc::UnboundedReceiver<OverrideRequest>,
+    inheritance: Inheritance,
+    /// The sockets that this process may have, and the TLS that was compiled before that was known.
+    takeover: Option<(Takeover, tls::Configs)>,
     warned: Warned,
-    /// Why there is no table, as last logged.
-    no_table: Option<String>,
+    no_table: Option<NoTable>,
     /// While the table does not parse and may be incomplete: when to read it a second time.
     incomplete_until: Option<Instant>,
 }
@@ -102,7 +137,7 @@ impl Apply {
         Self {
             intake: Intake::new(config.table),
             first: config.first,
-            sockets: Sockets::new(Arc::clone(&shared)),
+            sockets: Sockets::new(Arc::clone(&shared), config.inheritance.succession.clone()),
             ack: AckFile::new(config.instance, config.ack),
             shared,
             retired: Vec::new(),
@@ -113,6 +148,8 @@ impl Apply {
             command_line: config.command_line,
             admin: config.admin,
             overrides: config.overrides,
+            inheritance: config.inheritance,
+            takeover: None,
             warned: Warned::default(),
             no_table: None,
             incomplete_until: None,
@@ -129,6 +166,11 @@ impl Apply {
     ) {
         let mut forced = false;
         let mut orders = vec![first];
+        // Until there is a table nobody is served, unless the process before is handing its clients over.
+        let mut pace = Some(Pace::Quiet);
+        if self.inheritance.sockets.is_some() {
+            pace.take().into_iter().for_each(Pace::take);
+        }
         let mut retry = Instant::now() + RETRY_EVERY;
         loop {
             let again = self.read_table(forced).await;
@@ -138,6 +180,10 @@ impl Apply {
             forced &= again.is_some();
             if again.is_none() {
                 orders.clear();
+                self.has_taken_over().await;
+            }
+            if self.ack.has_served() {
+                pace.take().into_iter().for_each(Pace::take);
             }
             self.free_retired();
             let idle = if self.retired.is_empty() {
@@ -154,6 +200,13 @@ impl Apply {
                     orders.push(order);
                 }
                 Some(changes) = self.overrides.recv() => self.revise(changes, revise).await,
+                // A process that has asked and gone needs no answer.
+                Some(loan) = self.inheritance.loans.recv() => {
+                    loan.send(self.sockets.lend()).ok();
+                }
+                Some(hold) = self.inheritance.holds.recv() => if self.hold_still(hold, &end).await {
+                    break;
+                },
                 () = sleep(again.unwrap_or(idle)) => {}
                 () = sleep_until(retry) => {
                     let now = Instant::now();
@@ -167,14 +220,17 @@ impl Apply {
             shared,
             mut sockets,
             overrides,
+            inheritance,
             ..
         } = self;
-        // Changes by hand that come from now on are answered with "the process is ending".
-        drop(overrides);
+        // Changes by hand that come from now on are answered with "the process is ending", and nobody is lent a socket.
+        drop((overrides, inheritance));
         end.succession.set_quiet();
         end.stop.cancelled().await;
         let last = shared.live.serving();
-        sockets.finish(&last).await;
+        let is_handed_over = end.succession.handed().is_some();
+        let left = end.succession.left();
+        sockets.finish(&last, left.as_deref(), is_handed_over).await;
         end.closed.send(()).ok();
         tokio::select! {
             () = end.succession.replaced() => sockets.close_flows(&last).await,
@@ -198,20 +254,16 @@ impl Apply {
         let text = match self.intake.read(which) {
             Ok(Found::Text(text)) => text,
             Ok(Found::Unfinished(rest)) => return Some(rest),
-            Ok(Found::Nothing) => return self.incomplete_until.map(|until| until - began),
+            Ok(Found::Nothing) => {
+                self.has_table();
+                return self.incomplete_until.map(|until| until - began);
+            }
             Err(why) => {
-                if forced || self.no_table.as_ref() != Some(&why) {
-                    let still = match self.ack.has_served() {
-                        true => "; the table that was read last is still served",
-                        false => "",
-                    };
-                    tracing::warn!("no table: {why}{still}");
-                    self.no_table = Some(why);
-                }
+                self.has_no_table(why, forced);
                 return None;
             }
         };
-        self.no_table = None;
+        self.has_table();
         let first = self.first.take();
         let known = first.and_then(|first| first.of(&text.bytes, text.format));
         let parse = || known.map_or_else(|| table::parse(&text.bytes, text.format), Ok);
@@ -231,6 +283,56 @@ impl Apply {
             }
         }
         None
+    }
+
+    /// Logs that there is no table. Where one is served, and this is no short moment in which an editor replaces the file, it is
+    /// a refusal: the ack, the page and the metrics have it.
+    fn has_no_table(&mut self, why: String, forced: bool) {
+        let is_logged = self.no_table.as_ref().is_some_and(|last| last.why == why);
+        if forced || !is_logged {
+            let still = if self.ack.has_served() {
+                "; the table that was read last is still served"
+            } else {
+                ""
+            };
+            tracing::warn!("no table: {why}{still}");
+        }
+        let last = self.no_table.get_or_insert_with(|| NoTable {
+            why: String::new(),
+            since: SystemTime::now(),
+            noticed: Instant::now(),
+            before: None,
+        });
+        let is_new = last.before.is_none() || !is_logged;
+        if self.ack.has_served() && last.noticed.elapsed() >= REPLACED_WITHIN && is_new {
+            if last.before.is_none() {
+                last.before = Some(self.ack.refused().cloned());
+                self.shared.status.refused.fetch_add(1, Ordering::Relaxed);
+            }
+            let remedy = "put it back, or make it readable; until then the table that was read last is served";
+            self.ack.set_refused(Some(Refused {
+                generation: None,
+                digest: String::new(),
+                problems: vec![Problem::new("the table", &*why, remedy)],
+            }));
+            self.ack.write();
+            self.ack.publish(&self.shared.status);
+        }
+        last.why = why;
+    }
+
+    /// Logs that there is a table again, if there was none.
+    fn has_table(&mut self) {
+        let Some(NoTable { since, before, .. }) = self.no_table.take() else {
+            return;
+        };
+        let since = utc(since, SINCE);
+        tracing::info!("the table is there again, which could not be read since {since}");
+        if let Some(before) = before {
+            self.ack.set_refused(before);
+            self.ack.write();
+            self.ack.publish(&self.shared.status);
+        }
     }
 
     /// Notes what was read, with the files that it names, and warns of files that cannot be used.
@@ -258,12 +360,15 @@ impl Apply {
             return;
         }
         self.shared.status.refused.fetch_add(1, Ordering::Relaxed);
-        self.ack.set_refused(Refused {
+        self.ack.set_refused(Some(Refused {
             generation: problems.generation(),
             digest,
             problems: problems.iter().cloned().collect(),
-        });
-        self.ack.write();
+        }));
+        // Until it was taken over from, the process before writes the ack.
+        if self.inheritance.sockets.is_none() {
+            self.ack.write();
+        }
         self.ack.publish(&self.shared.status);
     }
 
@@ -273,6 +378,10 @@ impl Apply {
         self.read_host_addresses();
         let Some(plan) = self.make_plan(|context| compile(table, &previous, context)) else {
             return self.refuse(&internal_error(generation), digest, forced);
+        };
+        let plan = match self.inheritance.sockets.take() {
+            Some(inherited) => self.follow_on(inherited, &previous, plan).await,
+            None => plan,
         };
         self.shared.access.follow(&log, &self.intake.folder());
         let (opened, closed) = self.put_in_force(&previous, &plan).await;
@@ -284,7 +393,7 @@ impl Apply {
             services = plan.services().len(),
             opened,
             closed,
-            took_ms = took.as_millis(),
+            took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
             "table applied"
         );
         log_loops(&previous, &plan);
@@ -297,6 +406,7 @@ impl Apply {
         self.ack.write();
         self.shared.status.applied(took);
         self.ack.publish(&self.shared.status);
+        self.inheritance.taken.cancel();
     }
 
     /// Puts overrides in force, by a new plan of the same table, which `make` makes.
@@ -308,7 +418,7 @@ impl Apply {
         let previous = self.shared.live.plan();
         let mut overrides = previous.overrides().clone();
         for change in &changes {
-            if let Some(why) = overrides.refuses(change, &previous) {
+            if let Some(why) = previous.refuses(&overrides, change) {
                 done.send(Err(OverrideError::Refused(why))).ok();
                 return;
             }
@@ -318,7 +428,7 @@ impl Apply {
             done.send(Err(OverrideError::Panicked)).ok();
             return;
         };
-        let answer = match changes.iter().find_map(|change| change.loop_in(&plan)) {
+        let answer = match changes.iter().find_map(|change| plan.loop_by(change)) {
             Some(why) => Err(OverrideError::Refused(why)),
             None => {
                 self.put_in_force(&previous, &plan).await;
@@ -347,15 +457,20 @@ impl Apply {
     /// Opens new sockets, publishes the plan, and closes old sockets. Returns the numbers of sockets opened and closed.
     async fn put_in_force(&mut self, previous: &Arc<Plan>, plan: &Arc<Plan>) -> (usize, usize) {
         let change = change(&self.sockets.bound_keys(), previous, plan);
-        let opened = self.sockets.open_wanted(&change.open);
+        let (takeover, compiled) = self.takeover.take().unzip();
+        let mut opened = Vec::new();
+        if takeover.is_none() {
+            opened = self.sockets.open_wanted(&change.open);
+        }
         let files = Arc::clone(self.intake.files());
         let known = self.shared.live.serving();
+        let before = compiled.as_ref().unwrap_or(&known.tls);
         let last = self.shared.live.publish(Serving {
             plan: Arc::clone(plan),
-            tls: Arc::new(self.tls.compile(plan, &files, &known.tls)),
+            tls: Arc::new(self.tls.compile(plan, &files, before)),
             files,
         });
-        drop(known);
+        drop((known, compiled));
         self.retired.push(Arc::clone(&last));
         self.shared.new_plan.notify_one();
         for inbox in &self.shared.inboxes {
@@ -372,6 +487,14 @@ impl Apply {
                 service.state().queue().wake_head();
             }
         }
+        if let Some(takeover) = takeover {
+            self.shared.status.inherit(takeover.numbers());
+            // Nothing before this concerns a client.
+            opened = match takeover.take().await {
+                Ok(sockets) => self.sockets.adopt(sockets, &change.open),
+                Err(why) => self.give_up(why).await,
+            };
+        }
         self.sockets.hand_out(opened).await;
         self.sockets.close(&change.close, &last).await;
         drop(last);
@@ -387,6 +510,75 @@ impl Apply {
             change.open.len() - self.sockets.failed(),
             change.close.len(),
         )
+    }
+
+    /// Tells the process before that this one can serve this plan. Returns the plan with what that one knows. Where that one goes
+    /// on, this process ends.
+    async fn follow_on(
+        &mut self,
+        inherited: InheritedSockets,
+        previous: &Plan,
+        plan: Arc<Plan>,
+    ) -> Arc<Plan> {
+        let wanted = change(&self.sockets.bound_keys(), previous, &plan).open;
+        // Certificates take their time, during which the process before need not hold still.
+        let files = Arc::clone(self.intake.files());
+        let known = self.shared.live.serving();
+        let compiled = self.tls.compile(&plan, &files, &known.tls);
+        let (takeover, state) = match inherited.ready(&wanted).await {
+            Ok(ready) => ready,
+            Err(why) => return self.give_up(why).await,
+        };
+        self.takeover = Some((takeover, compiled));
+        if let Some(tickets) = &state.tickets {
+            self.tls.resume_tickets(tickets, Instant::now());
+        }
+        let mut overrides = plan.overrides().clone();
+        for change in &state.overrides {
+            if plan.refuses(&overrides, change).is_none() {
+                overrides.change(change);
+            }
+        }
+        let revised = self.make_plan(|context| revise(&plan, overrides, context));
+        let plan = revised.unwrap_or(plan);
+        let now = self.shared.clock.now();
+        let rng = &mut self.rng;
+        panics::catch(|| state.resume(&plan, now, rng));
+        plan
+    }
+
+    /// Says what is known, and changes nothing until it is known whether the next process takes over. `true`: it does, or this
+    /// process is told to end.
+    async fn hold_still(&self, hold: Hold, end: &End) -> bool {
+        let Hold { held, until } = hold;
+        let plan = self.shared.live.plan();
+        let tickets = self.tls.lend_tickets(Instant::now());
+        let now = self.shared.clock.now();
+        let known = panics::catch(|| State::parts(&plan, tickets, now));
+        if held.send(known.unwrap_or_default()).is_err() {
+            return false;
+        }
+        tokio::select! {
+            biased;
+            () = end.succession.wanted() => true,
+            () = end.stop.cancelled() => true,
+            _ = until => false,
+        }
+    }
+
+    /// Has the process end if its first table cannot take over: the process before goes on.
+    async fn has_taken_over(&mut self) {
+        if self.inheritance.sockets.take().is_some() {
+            self.give_up::<()>(NO_TABLE.into()).await;
+        }
+    }
+
+    /// Has the process end, and does nothing any more.
+    async fn give_up<T>(&mut self, why: String) -> T {
+        if let Some(failed) = self.inheritance.failed.take() {
+            failed.send(why).ok();
+        }
+        pending().await
     }
 
     /// Ends the connections of removed endpoints, where the table asks for that.
@@ -427,7 +619,7 @@ impl Apply {
         }
     }
 
-    /// Compiles the plan anew if the host's addresses have changed: an address may make or end a loop.
+    /// Compiles the plan again if the host's addresses have changed: an address may make or end a loop.
     async fn follow_addresses(&mut self) {
         if !self.read_host_addresses() {
             return;
@@ -469,7 +661,7 @@ impl Apply {
         now
     }
 
-    /// Frees plans that nobody uses any more. Doing this here keeps workers from ever freeing a plan.
+    /// Frees plans that nothing uses any more. Doing this here keeps workers from ever freeing a plan.
     fn free_retired(&mut self) {
         let free = self.retired.extract_if(.., |serving| {
             Arc::strong_count(serving) == 1 && Arc::strong_count(&serving.plan) == 1
@@ -501,6 +693,10 @@ fn internal_error(generation: Option<u64>) -> Problems {
     Problems::of_whole_file(vec![problem], generation)
 }
 
+const NO_TABLE: &str = "the table of this process cannot be served (the lines before say why), and the process that runs goes on; correct the table, then start again";
+const SINCE: &str = "%Y-%m-%d %H:%M:%S UTC";
+/// A table that is gone for so short a time is being replaced.
+const REPLACED_WITHIN: Duration = Duration::from_secs(1);
 /// The delay before an incomplete table is read again.
 const INCOMPLETE_DELAY: Duration = Duration::from_millis(200);
 const RETRY_EVERY: Duration = Duration::from_secs(5);

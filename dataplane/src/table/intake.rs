@@ -25,7 +25,6 @@ pub(crate) use check::ParsedTable;
 pub use check::{Checked, FirstTable, Verdict, check};
 use watch::{Origin, Watch};
 
-/// The text of a table.
 #[derive(Debug)]
 pub(crate) struct Text {
     pub(crate) bytes: Vec<u8>,
@@ -90,7 +89,6 @@ impl Intake {
         }
     }
 
-    /// The folder of the table.
     pub(crate) fn folder(&self) -> PathBuf {
         folder_of(&self.path)
     }
@@ -220,7 +218,6 @@ impl Intake {
     }
 }
 
-/// Reads the table at `path` once.
 fn read_once(path: &Path) -> Result<(Vec<u8>, Format), String> {
     let (path, format) = locate(path)?;
     is_file(&path)?;

@@ -5,7 +5,7 @@
 
 use std::future::pending;
 use std::io;
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,13 +29,15 @@ use crate::os::log::LogLimiter;
 use crate::os::panics::{At, Vital};
 use crate::os::socket_error;
 use crate::worker::live::Serving;
-use crate::worker::{Accepted, Closing, HandedOver, Order, Worker, WorkerPlan, reset_on_close};
+use crate::worker::{
+    Accepted, Close, Closing, HandedOver, Order, Worker, WorkerPlan, reset_on_close,
+};
 
 /// Accepts connections until the order to close.
 pub(crate) async fn accept_loop(
     worker: Rc<Worker>,
     key: Rc<SocketKey>,
-    listener: AsyncFd<Socket>,
+    listener: AsyncFd<Arc<Socket>>,
     mut closing: mpsc::Receiver<Closing>,
 ) {
     let _vital = Vital(At("accepting", Rc::clone(&key)));
@@ -48,12 +50,8 @@ pub(crate) async fn accept_loop(
         let Some(last) = last else {
             return;
         };
-        let plan = Rc::new(last.plan);
-        accept_backlog(&worker, &key, &listener, &plan).await;
-        // The kernel resets the handshakes that a socket has begun when it is closed. They may end first, and no others begin.
-        if listener.get_ref().attach_filter(&NO_HANDSHAKES).is_ok() {
-            sleep(LAST_HANDSHAKES).await;
-            accept_backlog(&worker, &key, &listener, &plan).await;
+        if let Close::Last(plan) = last.how {
+            accept_last(&worker, &key, &listener, &Rc::new(plan)).await;
         }
         drop(listener);
         last.done.send(()).ok();
@@ -61,8 +59,25 @@ pub(crate) async fn accept_loop(
     }
 }
 
+/// Accepts all connections of a socket that is closed, by the last plan that had it.
+async fn accept_last(
+    worker: &Rc<Worker>,
+    key: &Rc<SocketKey>,
+    listener: &AsyncFd<Arc<Socket>>,
+    plan: &WorkerPlan,
+) {
+    accept_backlog(worker, key, listener, plan).await;
+    // The kernel resets the handshakes that a socket has begun when it is closed. They may end first, and no others begin.
+    if listener.get_ref().attach_filter(&NO_HANDSHAKES).is_ok() {
+        sleep(LAST_HANDSHAKES).await;
+        accept_backlog(worker, key, listener, plan).await;
+    }
+    // A process that hangs may have a copy, since it was to take over: nobody shall wait at it.
+    listener.get_ref().shutdown(Shutdown::Both).ok();
+}
+
 /// Waits for connections and accepts one batch, so that other tasks can run in between.
-async fn accept_some(worker: &Rc<Worker>, key: &Rc<SocketKey>, listener: &AsyncFd<Socket>) {
+async fn accept_some(worker: &Rc<Worker>, key: &Rc<SocketKey>, listener: &AsyncFd<Arc<Socket>>) {
     let Ok(mut ready) = listener.readable().await else {
         return;
     };
@@ -103,7 +118,7 @@ async fn accept_some(worker: &Rc<Worker>, key: &Rc<SocketKey>, listener: &AsyncF
 async fn accept_backlog(
     worker: &Rc<Worker>,
     key: &Rc<SocketKey>,
-    listener: &AsyncFd<Socket>,
+    listener: &AsyncFd<Arc<Socket>>,
     plan: &WorkerPlan,
 ) {
     let (mut pauses, mut errors, mut waiting) = (0, 0, 0);
@@ -192,7 +207,7 @@ fn admit_or_reset(
         process,
     };
     if let Some(accepted) = hand_over(worker, accepted, key, plan, is_trusted) {
-        super::serve(worker, accepted, key, plan, is_trusted);
+        super::spawn(worker, accepted, key, plan, is_trusted);
     }
 }
 
@@ -271,7 +286,7 @@ fn hand_over(
 }
 
 /// The next connection; `None` if the backlog is empty.
-fn accept(listener: &AsyncFd<Socket>) -> io::Result<Option<(TcpStream, SocketAddr)>> {
+fn accept(listener: &AsyncFd<Arc<Socket>>) -> io::Result<Option<(TcpStream, SocketAddr)>> {
     match acceptfrom_with(
         listener.get_ref(),
         SocketFlags::NONBLOCK | SocketFlags::CLOEXEC,

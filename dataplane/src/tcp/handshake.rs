@@ -27,7 +27,7 @@ impl Connection {
             HelloError::Handshake(error) => RejectReason::Handshake(error),
         })?;
         if let Some(name) = &hello.sni {
-            // Endpoints learn this name, not one that another proxy told: the client asked for it here.
+            // Endpoints learn this name, not one that another proxy reported: the client asked for it here.
             let info = self.proxy_info.get_or_insert_default();
             info.authority = Some(name.clone());
             info.is_asked_here = true;
@@ -53,9 +53,10 @@ impl Connection {
         let poller = &self.worker.tools.poller;
         let shaken = session.handshake(self.socket.stream(), poller, until).await;
         shaken.map_err(RejectReason::Handshake)?;
-        let result = match session.is_resumed() {
-            true => HandshakeResult::Resumed,
-            false => HandshakeResult::Complete,
+        let result = if session.is_resumed() {
+            HandshakeResult::Resumed
+        } else {
+            HandshakeResult::Complete
         };
         self.counters().handshakes[result.index()].add(1);
         self.socket.secure(session);

@@ -5,7 +5,7 @@ use std::io;
 use std::net::SocketAddr;
 
 use ballast_core::plan::{AcceptProxy, Frontend, FrontendCounters};
-use ballast_core::preamble::{Reason, Step, Transport, Versions, step};
+use ballast_core::preamble::{Parsed, Reason, Transport, Versions, step};
 use tokio::time::timeout;
 
 use crate::net::poller::Stream;
@@ -50,16 +50,16 @@ async fn read_header(
 ) -> Result<Header, HeaderError> {
     let mut bytes = Vec::new();
     loop {
-        let need = match step(&bytes, versions, Transport::Stream) {
-            Step::Need(need) => need,
-            Step::Reject(reason) => return Err(HeaderError::Invalid(reason)),
-            Step::Local { length } => {
+        let need = match step(&bytes, versions, Transport::Tcp) {
+            Parsed::Need(need) => need,
+            Parsed::Reject(reason) => return Err(HeaderError::Invalid(reason)),
+            Parsed::Local { length } => {
                 return Ok(Header {
                     rest: bytes.split_off(length.min(bytes.len())),
                     ..Header::default()
                 });
             }
-            Step::Header(header) => {
+            Parsed::Header(header) => {
                 let addresses = header.addresses.canonical();
                 let proxy_info = ProxyInfo {
                     destination: Some(addresses.destination),
@@ -79,7 +79,7 @@ async fn read_header(
         // socket, from where they can be spliced.
         let held = bytes.len();
         bytes.resize(held + need.max(FIRST_READ), 0);
-        let received = receive(bytes.get_mut(held..).unwrap_or_default()).await;
+        let received = receive(&mut bytes[held..]).await;
         bytes.truncate(held + received.as_ref().map_or(0, |received| *received));
         match received {
             Ok(0) | Err(_) if held == 0 => return Err(HeaderError::PortProbe),

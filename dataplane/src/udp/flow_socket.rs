@@ -42,7 +42,7 @@ struct Header {
     on: SendProxyUdp,
 }
 
-/// Whether the kernel may fragment large datagrams. If it has not been told so yet, the variant names the protocol of the
+/// Whether the kernel may fragment large datagrams. If it has not been set so yet, the variant names the protocol of the
 /// option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fragmentation {
@@ -67,9 +67,10 @@ impl FlowSocket {
         Ok(Self {
             socket: socket.into(),
             header: header(worker, service, ends),
-            fragmentation: match endpoint.is_ipv4() {
-                true => Fragmentation::NotYetV4,
-                false => Fragmentation::NotYetV6,
+            fragmentation: if endpoint.is_ipv4() {
+                Fragmentation::NotYetV4
+            } else {
+                Fragmentation::NotYetV6
             },
             is_coalescing: false,
             segments: Segments {
@@ -146,14 +147,7 @@ fn connected(local: Local, endpoint: SocketAddr) -> io::Result<Socket> {
 }
 
 fn header(worker: &Worker, service: &Service, ends: Addresses) -> Option<Box<Header>> {
-    let bytes = send_proxy::header(
-        worker,
-        service,
-        Transport::Datagram,
-        || Some(ends),
-        None,
-        None,
-    );
+    let bytes = send_proxy::header(worker, service, Transport::Udp, || Some(ends), None, None);
     (!bytes.is_empty()).then(|| {
         Box::new(Header {
             bytes: bytes.into(),

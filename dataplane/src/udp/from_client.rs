@@ -64,12 +64,11 @@ pub(super) fn pass_on(worker: &Worker, udp: &Udp, listener: &UdpListener) -> usi
             break;
         };
         let following = (slot + 1..received).map_while(|slot| inbox.datagram(slot));
-        match batch.may_gather(&first) {
-            true => slot += gather(gathered, first, following),
-            false => {
-                gathered.clear();
-                slot += 1;
-            }
+        if batch.may_gather(&first) {
+            slot += gather(gathered, first, following);
+        } else {
+            gathered.clear();
+            slot += 1;
         }
         batch.pass(&first, gathered);
     }
@@ -270,9 +269,10 @@ impl ClientBatch<'_> {
             }
             _ => false,
         };
-        let opened = match has_room {
-            true => self.open_from_any(flow, way, sources),
-            false => opened,
+        let opened = if has_room {
+            self.open_from_any(flow, way, sources)
+        } else {
+            opened
         };
         self.flows.attach(flow, opened?);
         Ok(())

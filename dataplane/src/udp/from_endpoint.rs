@@ -249,11 +249,12 @@ impl ListenerReplies<'_> {
             let can_segment = flows
                 .attached(reply.flow)
                 .is_none_or(|socket| socket.segments.down);
-            let result = match first.segment.is_some() && !can_segment {
-                true => Err(io::Error::from_raw_os_error(
+            let result = if first.segment.is_some() && !can_segment {
+                Err(io::Error::from_raw_os_error(
                     rustix::io::Errno::INVAL.raw_os_error(),
-                )),
-                false => datagrams::send_many(self.listener.socket.get_ref(), rest),
+                ))
+            } else {
+                datagrams::send_many(self.listener.socket.get_ref(), rest)
             };
             match result {
                 Ok(sent) => done += sent.max(1),

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use ballast_core::flow::{Dropped, FlowTable, Key};
-use ballast_core::preamble::{Reason, Step, Transport, Versions, step};
+use ballast_core::preamble::{Parsed, Reason, Transport, Versions, step};
 
 /// A datagram without its PROXY header.
 #[derive(Debug)]
@@ -27,29 +27,31 @@ pub(super) fn read_client<'a, S>(
         payload: bytes,
     };
     // Version 1 does not support datagrams.
-    match step(bytes, Versions::V2, Transport::Datagram) {
-        Step::Header(header) => {
+    match step(bytes, Versions::V2, Transport::Udp) {
+        Parsed::Header(header) => {
             let addresses = header.addresses.canonical();
             Ok(ClientDatagram {
                 client: addresses.source,
                 destination: Some(addresses.destination),
-                payload: bytes.get(header.length..).unwrap_or_default(),
+                payload: bytes.split_at(header.length).1,
             })
         }
-        Step::Local { length } => Ok(ClientDatagram {
-            payload: bytes.get(length..).unwrap_or_default(),
+        Parsed::Local { length } => Ok(ClientDatagram {
+            payload: bytes.split_at(length).1,
             ..plain(key.client)
         }),
-        Step::Need(_) | Step::Reject(Reason::Truncated) if bytes.len() >= SIGNATURE => {
+        Parsed::Need(_) | Parsed::Reject(Reason::Truncated) if bytes.len() >= SIGNATURE => {
             Err(Dropped::ProxyHeader)
         }
         // Some protocols keep a flow alive with datagrams that could be the beginning of a header.
-        Step::Need(_)
-        | Step::Reject(Reason::Signature | Reason::VersionNotAccepted | Reason::Truncated) => flows
-            .client_of_peer(key.listener, key.peer, key.local)
-            .map(plain)
-            .ok_or(Dropped::ProxyHeader),
-        Step::Reject(_) => Err(Dropped::ProxyHeader),
+        Parsed::Need(_)
+        | Parsed::Reject(Reason::Signature | Reason::VersionNotAccepted | Reason::Truncated) => {
+            flows
+                .client_of_peer(key.listener, key.peer, key.local)
+                .map(plain)
+                .ok_or(Dropped::ProxyHeader)
+        }
+        Parsed::Reject(_) => Err(Dropped::ProxyHeader),
     }
 }
 

@@ -1,11 +1,11 @@
 //! The last request that was refused because it breaks the rules of HTTP/1, for `show errors`.
 
-use std::fmt::Write;
 use std::net::SocketAddr;
 use std::sync::Mutex;
 use std::time::SystemTime;
 
 use ballast_core::table::Name;
+use ballast_core::text::Append;
 
 use crate::os::clock::{DATE, utc};
 use crate::os::threads::lock;
@@ -56,7 +56,6 @@ impl LastBadRequest {
             return out;
         };
         let date = utc(bad.at, DATE);
-        // Writing into a string cannot fail.
         write!(
             out,
             " \n[{date}] frontend {}: invalid request\n  src {}, reason: {}\n  len {}, the first {} bytes :\n  \n",
@@ -65,12 +64,11 @@ impl LastBadRequest {
             bad.reason,
             bad.length,
             bad.bytes.len(),
-        )
-        .unwrap_or_default();
+        );
         let mut position = 0;
         for line in bad.bytes.split_inclusive(|byte| *byte == b'\n') {
             for part in line.chunks(WIDTH) {
-                writeln!(out, "  {position:05}  {}", part.escape_ascii()).unwrap_or_default();
+                writeln!(out, "  {position:05}  {}", part.escape_ascii());
                 position += part.len();
             }
         }

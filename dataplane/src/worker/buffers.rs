@@ -78,9 +78,8 @@ impl ReadBuffer {
         }
     }
 
-    /// The bytes that are held.
     pub(crate) fn held(&self) -> &[u8] {
-        self.bytes.get(self.start..self.end).unwrap_or_default()
+        &self.bytes[self.start..self.end]
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -99,7 +98,6 @@ impl ReadBuffer {
         self.release();
     }
 
-    /// Appends bytes.
     pub(crate) fn push(&mut self, bytes: &[u8]) {
         if !bytes.is_empty() {
             self.make_room(bytes.len());
@@ -121,7 +119,7 @@ impl ReadBuffer {
             ready!(socket.poll_readable(cx));
         }
         self.make_room(1);
-        let room = self.bytes.get_mut(self.end..).unwrap_or_default();
+        let room = &mut self.bytes[self.end..];
         let read = source.poll_recv(cx, room);
         if let Poll::Ready(Ok(read)) = read {
             self.end += read;

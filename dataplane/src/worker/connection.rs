@@ -131,7 +131,7 @@ impl Drop for Connection {
 }
 
 /// A connection on its way to a worker that has fewer. It counts there at once. Otherwise a slow worker would be given all
-/// connections, and at the end of the process nobody would wait for the connections in its inbox. A connection dropped before
+/// connections, and at the end of the process nothing would wait for the connections in its inbox. A connection dropped before
 /// it was taken is reset.
 #[derive(Debug)]
 pub(crate) struct HandedOver {

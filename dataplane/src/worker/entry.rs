@@ -4,7 +4,6 @@
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use ballast_core::admit::Refusal;
 use ballast_core::endpoint::EndpointState;
@@ -163,28 +162,25 @@ impl Drop for Entry {
                 (None, None) => *b"KR",
             });
         let shared = &self.worker.shared;
-        let total = shared.clock.now().since(self.began);
-        let service = self.service.as_ref().map(|(_, service)| service);
-        let server = self.server.as_ref().map(|(_, server)| server);
-        shared.access.write(Box::new(Record {
-            accepted: SystemTime::now()
-                .checked_sub(total)
-                .unwrap_or(SystemTime::UNIX_EPOCH),
+        let (service, server) = (self.service.as_ref(), self.server.as_ref());
+        self.worker.lines.add(&Record {
+            began: self.began.into(),
             client: self.client,
-            frontend: self.frontend.name().clone(),
-            service: self.service.as_ref().map(|(name, _)| name.clone()),
+            frontend: self.frontend.name(),
+            service: service.map(|(name, _)| &**name),
+            server: server.map(|(name, _)| &**name),
             progress: self.progress,
-            total,
+            total: shared.clock.now().since(self.began),
             bytes_in: self.bytes.0,
             bytes_out: self.bytes.1,
-            termination,
+            termination: &termination,
             connections: [
-                shared.connections() as u64,
-                self.frontend.admit().current().into(),
-                service.map_or(0, |service| service.current().into()),
-                server.map_or(0, |server| server.in_flight().into()),
+                u32::try_from(shared.connections()).unwrap_or(u32::MAX),
+                self.frontend.admit().current(),
+                service.map_or(0, |(_, service)| service.current()),
+                server.map_or(0, |(_, server)| server.in_flight()),
             ],
-            server: self.server.take().map(|(name, _)| name),
-        }));
+            request: None,
+        });
     }
 }

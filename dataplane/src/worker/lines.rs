@@ -1,4 +1,4 @@
-//! The access lines of one worker's requests that were rendered and not handed over yet.
+//! The access lines of one worker that were rendered and not handed over yet.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -9,7 +9,7 @@ use ballast_core::table::Access;
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
-use crate::access::{Dates, RequestRecord, render};
+use crate::access::{Dates, Record, render};
 use crate::os::clock::Micros;
 use crate::worker::{Shared, Worker};
 
@@ -41,7 +41,7 @@ impl Lines {
     }
 
     /// Renders a line.
-    pub(crate) fn add(&self, record: &RequestRecord<'_>) {
+    pub(crate) fn add(&self, record: &Record<'_>) {
         let form = self.shared.access.form();
         if form == Access::Off {
             return;
@@ -67,7 +67,7 @@ impl Lines {
         let lines = std::mem::take(&mut batch.text);
         let count = std::mem::take(&mut batch.count);
         if count > 0 {
-            self.shared.access.write_lines(lines, count);
+            self.shared.access.write(lines, count);
         }
     }
 }
@@ -107,17 +107,15 @@ const LONGEST_WAIT: Duration = Duration::from_millis(100);
 
 #[cfg(test)]
 mod tests {
-    use std::sync::mpsc::Receiver;
-
     use ballast_core::table;
     use tokio::sync::mpsc;
 
     use super::*;
-    use crate::access::{AccessLog, Message};
+    use crate::access::{AccessLog, Writer};
     use crate::os::limits::{Budget, Room};
 
-    fn shared(form: Access) -> (Arc<Shared>, Receiver<Message>) {
-        let (access, messages) = AccessLog::new();
+    fn shared(form: Access) -> (Arc<Shared>, Writer) {
+        let (access, writer) = AccessLog::new();
         let (sender, _overrides) = mpsc::unbounded_channel();
         let room = Room::new(Budget::in_force(), 1, None, Some(10));
         let (shared, _inboxes) = Shared::new(room, 1, access, sender, None);
@@ -126,35 +124,31 @@ mod tests {
             ..table::Log::default()
         };
         shared.access.follow(&log, std::path::Path::new("."));
-        (shared, messages)
-    }
-
-    fn next(messages: &Receiver<Message>) -> Option<String> {
-        match messages.try_recv() {
-            Ok(Message::Lines(lines)) => Some(lines),
-            _ => None,
-        }
+        (shared, writer)
     }
 
     #[test]
     fn lines_are_handed_over_when_there_are_many_and_at_the_end() {
-        let (shared, messages) = shared(Access::Haproxy);
+        let (shared, writer) = shared(Access::Haproxy);
         let lines = Lines::new(&shared);
         let mut added = 0;
         let batch = loop {
-            lines.add(&RequestRecord::example());
+            lines.add(&Record::example());
             added += 1;
-            if let Some(batch) = next(&messages) {
+            if let Some(batch) = writer.next_lines() {
                 break batch;
             }
         };
         assert!((BATCH..BATCH + SPARE).contains(&batch.len()));
         assert_eq!(batch.lines().count(), added);
         assert!(batch.ends_with("\"\n"));
-        lines.add(&RequestRecord::example());
-        assert_eq!(next(&messages), None);
+        lines.add(&Record::example());
+        assert_eq!(writer.next_lines(), None);
         drop(lines);
-        assert_eq!(next(&messages).map(|last| last.lines().count()), Some(1));
+        assert_eq!(
+            writer.next_lines().map(|last| last.lines().count()),
+            Some(1)
+        );
         assert_eq!(shared.access.dropped(), 0);
     }
 
@@ -163,23 +157,23 @@ mod tests {
         let (shared, _nobody_reads) = shared(Access::Json);
         let lines = Lines::new(&shared);
         while shared.access.dropped() == 0 {
-            lines.add(&RequestRecord::example());
+            lines.add(&Record::example());
         }
         let a_batch = shared.access.dropped();
         assert!(a_batch > 10, "{a_batch}");
         for _ in 0..a_batch {
-            lines.add(&RequestRecord::example());
+            lines.add(&Record::example());
         }
         assert_eq!(shared.access.dropped(), 2 * a_batch);
     }
 
     #[test]
     fn no_line_is_rendered_that_nobody_wants() {
-        let (shared, messages) = shared(Access::Off);
+        let (shared, writer) = shared(Access::Off);
         let lines = Lines::new(&shared);
-        lines.add(&RequestRecord::example());
+        lines.add(&Record::example());
         drop(lines);
-        assert_eq!(next(&messages), None);
+        assert_eq!(writer.next_lines(), None);
     }
 
     #[test]

@@ -41,7 +41,6 @@ pub(crate) type LiveCache = Cache<Arc<ArcSwap<Serving>>, Arc<Serving>>;
 impl Live {
     /// The plan in force now. Holding this `Arc` keeps the whole table alive; drop it when the work at hand is done. Workers
     /// use the cheaper `Worker::plan`.
-    #[must_use]
     pub fn plan(&self) -> Arc<Plan> {
         Arc::clone(&self.serving.load().plan)
     }
@@ -55,7 +54,7 @@ impl Live {
         Cache::new(Arc::clone(&self.serving))
     }
 
-    /// Puts `serving` in force, and returns what was in force before. The caller keeps that until nobody else uses it, so that no
+    /// Puts `serving` in force, and returns what was in force before. The caller keeps that until nothing else uses it, so that no
     /// worker ever frees a plan.
     pub(crate) fn publish(&self, serving: Serving) -> Arc<Serving> {
         self.serving.swap(Arc::new(serving))

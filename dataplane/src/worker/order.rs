@@ -11,23 +11,21 @@ use tokio::sync::oneshot;
 use super::{HandedOver, SessionInfo};
 use crate::worker::live::Serving;
 
-/// An order to a worker.
 #[derive(Debug)]
 pub(crate) enum Order {
     /// Accept or receive from this socket.
     Listen {
         /// Its identity.
         key: Arc<SocketKey>,
-        socket: Socket,
+        socket: Arc<Socket>,
         /// Notified when the worker uses the socket, or why it cannot.
         done: oneshot::Sender<std::io::Result<()>>,
     },
-    /// Accept the connections in the backlog by `plan`, and close the socket.
+    /// Close one socket.
     Close {
         /// Its identity.
         key: Arc<SocketKey>,
-        /// The last plan that had the socket.
-        plan: Arc<Serving>,
+        how: Close,
         /// Notified when the socket is closed.
         done: oneshot::Sender<()>,
     },
@@ -56,16 +54,29 @@ pub(crate) enum Order {
     NewPlan,
     /// Give the existing flows the idle timeouts of the plan in force.
     FollowIdleTimes,
+    /// End the idle connections that [`Finish`](Self::Finish) kept.
+    EndIdle,
     /// Begin no more flows, and from now on count the active flows among the connections to wait for.
     Finish {
+        /// Whether the next process has the sockets. Idle connections then end with their next response, and not at once.
+        is_handed_over: bool,
         /// Notified when they have been counted.
         done: oneshot::Sender<()>,
     },
 }
 
+/// What becomes of those who wait at a socket that is closed.
+#[derive(Debug)]
+pub(crate) enum Close {
+    /// They are accepted by the last plan that had the socket.
+    Last(Arc<Serving>),
+    /// The next process has the socket, and accepts them. Replies of existing flows still leave by it.
+    HandedOver,
+}
+
 /// The order to end an accept loop. Dropping it reports the socket as closed.
 #[derive(Debug)]
 pub(crate) struct Closing {
-    pub(crate) plan: Arc<Serving>,
+    pub(crate) how: Close,
     pub(crate) done: oneshot::Sender<()>,
 }

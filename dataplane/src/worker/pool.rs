@@ -204,7 +204,7 @@ pub(crate) fn is_same_service(before: &Arc<table::Service>, now: &Arc<table::Ser
     Arc::ptr_eq(before, now) || before.tls == now.tls && before.source == now.source
 }
 
-/// Closes the connections that nobody has used for [`IDLE`], and those that the endpoint has closed.
+/// Closes the connections that were not used for [`IDLE`], and those that the endpoint has closed.
 async fn sweep(worker: Rc<Worker>) {
     let pool = &worker.pool;
     while !(pool.idle.borrow().is_empty() && pool.links.is_empty()) {

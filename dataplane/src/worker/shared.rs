@@ -25,7 +25,6 @@ use crate::net::relay::PipeCounts;
 use crate::os::clock::Clock;
 use crate::os::limits::{Descriptors, Room};
 use crate::os::threads::lock;
-use crate::stats::Stats;
 use crate::worker::live::Live;
 use crate::worker::override_request::{OverrideError, OverrideRequest};
 use crate::worker::status::Status;
@@ -63,8 +62,6 @@ pub struct Shared {
     /// Notified when `apply` has published a plan, for the health checks.
     pub(crate) new_plan: Notify,
     pub(crate) access: AccessLog,
-    /// The statistics that the admin side shows.
-    pub stats: Stats,
     /// The last request that breaks the rules of HTTP.
     pub(crate) last_bad_request: LastBadRequest,
     /// Used by tests only.
@@ -132,7 +129,6 @@ impl Shared {
             status: Status::default(),
             new_plan: Notify::new(),
             access,
-            stats: Stats::default(),
             last_bad_request: LastBadRequest::default(),
             fault_injection,
         };
@@ -153,7 +149,6 @@ impl Shared {
     }
 
     /// The number of connections now.
-    #[must_use]
     pub fn connections(&self) -> usize {
         self.loads
             .iter()

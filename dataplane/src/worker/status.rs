@@ -1,6 +1,6 @@
 //! The status that `apply` publishes: readiness, the table in force, how long swaps took.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use ballast_core::ack::{Ack, Exception};
 use ballast_core::plan::SocketKey;
+use ballast_core::table::Name;
 use tokio_util::sync::CancellationToken;
 
 use crate::os::clock::unix_seconds;
@@ -25,18 +26,23 @@ pub struct Status {
     pub refused: AtomicU64,
     /// Replaced plans that are still in use.
     pub retired: AtomicU64,
+    /// Addresses of the table that could not be bound, and are retried.
+    pub unbound: AtomicUsize,
     swaps: Mutex<Swaps>,
     listening: Mutex<Arc<BTreeMap<SocketKey, SocketAddr>>>,
     admin: Mutex<Vec<SocketAddr>>,
     ack: Mutex<Option<Arc<AckWithText>>>,
+    /// How many sockets were taken over from the process before, and of how many.
+    inherited: OnceLock<(usize, usize)>,
     ended: CancellationToken,
     /// The number of clients that listen to events.
     pub(crate) listeners: AtomicUsize,
+    /// The number of connections to the admin side.
+    pub(crate) admin_connections: AtomicUsize,
 }
 
 impl Status {
     /// Whether clients should be sent here.
-    #[must_use]
     pub fn is_ready(&self) -> bool {
         self.why_not_ready().is_none()
     }
@@ -59,7 +65,6 @@ impl Status {
     }
 
     /// Whether the process is ending.
-    #[must_use]
     pub fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::SeqCst)
     }
@@ -74,13 +79,11 @@ impl Status {
         self.ended.cancel();
     }
 
-    /// Waits for [`end`](Self::end).
     pub(crate) async fn ended(&self) {
         self.ended.cancelled().await;
     }
 
     /// When the table in force was applied, in seconds since 1970; 0 before the first one.
-    #[must_use]
     pub fn applied_at(&self) -> u64 {
         self.applied_at.load(Ordering::SeqCst)
     }
@@ -105,7 +108,6 @@ impl Status {
     }
 
     /// The addresses of the table's sockets. Where the table asks for port 0, this is the port that the kernel chose.
-    #[must_use]
     pub fn listening(&self) -> Arc<BTreeMap<SocketKey, SocketAddr>> {
         lock(&self.listening).clone()
     }
@@ -115,13 +117,23 @@ impl Status {
     }
 
     /// Where the admin side answers now.
-    #[must_use]
     pub fn admin(&self) -> Vec<SocketAddr> {
         lock(&self.admin).clone()
     }
 
     pub(crate) fn set_admin(&self, addresses: Vec<SocketAddr>) {
         *lock(&self.admin) = addresses;
+    }
+
+    /// Notes how many sockets were taken over, and of how many.
+    pub(crate) fn inherit(&self, numbers: (usize, usize)) {
+        self.inherited.get_or_init(|| numbers);
+    }
+
+    /// How many sockets were taken over, and of how many; `None`: this process began by itself.
+    #[must_use]
+    pub fn inherited(&self) -> Option<(usize, usize)> {
+        self.inherited.get().copied()
     }
 
     /// The current ack.
@@ -154,13 +166,14 @@ struct AckWithText {
     text: OnceLock<AckText>,
 }
 
-/// An ack as text.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct AckText {
     /// Why the latest table was refused, if it was.
     pub(crate) refusal: Option<Arc<str>>,
     /// The exceptions, with their reasons.
     pub(crate) exceptions: Arc<[Arc<str>]>,
+    /// The same by the name of the frontend.
+    pub(crate) by_frontend: Arc<HashMap<Name, Vec<Exception>>>,
 }
 
 impl AckText {
@@ -178,9 +191,15 @@ impl AckText {
             } = exception;
             format!("{frontend} {bind} {state}: {why}").into()
         });
+        let mut by_frontend: HashMap<Name, Vec<Exception>> = HashMap::new();
+        for exception in &ack.exceptions {
+            let known = by_frontend.entry(exception.frontend.clone()).or_default();
+            known.push(exception.clone());
+        }
         Self {
             refusal,
             exceptions: exceptions.collect(),
+            by_frontend: Arc::new(by_frontend),
         }
     }
 }
@@ -190,7 +209,6 @@ impl AckText {
 pub struct Swaps {
     /// The number of swaps that took no longer than each of [`SWAP_BOUNDS`].
     pub within: [u64; SWAP_BOUNDS.len()],
-    /// The number of swaps.
     pub count: u64,
     pub sum: Duration,
 }

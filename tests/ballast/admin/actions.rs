@@ -51,8 +51,8 @@ fn a_limit_that_was_changed_by_hand_is_marked_and_undone() {
     let ballast = guarded(&table);
     let admin = ballast.running.admin()[0];
     let limit = || {
-        let shared = ballast.running.shared();
-        shared.stats.snapshot(shared).frontends[0].limit
+        let stats = ballast.running.stats();
+        stats.snapshot().frontends[0].limit
     };
     let by_hand = |limit| {
         let name = "f".parse().expect("a name");

@@ -128,9 +128,10 @@ fn read(mut stream: TcpStream) -> Answer {
     let head = String::from_utf8(head.into()).unwrap();
     let status = head.split(' ').nth(1).unwrap().parse().unwrap();
     let is_chunked = head.to_lowercase().contains("transfer-encoding: chunked");
-    let body = match is_chunked {
-        true => unchunked(body),
-        false => body.to_owned(),
+    let body = if is_chunked {
+        unchunked(body)
+    } else {
+        body.to_owned()
     };
     Answer {
         status,

@@ -8,8 +8,8 @@ use serde_json::Value;
 
 use crate::peers::{connect, echo_server, fresh_address, fresh_admin_port, fresh_ip, get, ping};
 use crate::process::{
-    AS_NOBODY, BALLAST, Ended, Process, Signal, ack, command, folder, for_everybody, permitted,
-    replace, table, to_its_end,
+    AS_NOBODY, BALLAST, Ended, Process, Signal, ack, ballast, command, folder, for_everybody,
+    permitted, replace, table, to_its_end,
 };
 
 #[test]
@@ -166,7 +166,11 @@ fn an_admin_address_of_a_stranger_is_a_clear_error() {
     };
     let ended = run(&taken.to_string());
     assert_eq!(ended.code, Some(1), "{ended:?}");
-    let words = format!("ballast: admin: bind {taken}: address in use; ");
+    // This test is the stranger.
+    let pid = std::process::id();
+    let words = format!("(pid {pid}), which would have to end; choose another --admin");
+    let begin = format!("ballast: admin: bind {taken}: address in use by ");
+    assert!(ended.err.contains(&begin), "{ended:?}");
     assert!(ended.err.contains(&words), "{ended:?}");
     assert!(
         ended.err.ends_with("; choose another --admin\n"),
@@ -179,6 +183,32 @@ fn an_admin_address_of_a_stranger_is_a_clear_error() {
     assert_eq!(ended.code, Some(1), "{ended:?}");
     let words = format!("ballast: admin: bind {elsewhere}: Cannot assign requested address");
     assert!(ended.err.contains(&words), "{ended:?}");
+}
+
+#[test]
+fn an_address_that_this_host_does_not_hold_is_told_beside_open() {
+    let port = fresh_address().port();
+    // Of the documentation's range, which nobody has.
+    let elsewhere = SocketAddr::from(([192, 0, 2, 1], port));
+    let folder = folder(&table(&[(elsewhere, echo_server())]));
+    let process = Process::run(folder.path(), &[]);
+    process.until_answers("/readyz", 200);
+    let admin = process.admin();
+    let show = |output| {
+        let (admin, what) = (admin.to_string(), "frontends");
+        let ended = ballast(["show", what, "--admin", &admin, "-o", output]);
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+        ended.out
+    };
+    let text = show("text");
+    assert!(text.contains("OPEN, not local"), "{text}");
+    let why = format!("\nf0 {elsewhere} not-local: this node does not hold 192.0.2.1 now");
+    assert!(text.contains(&why), "{text}");
+    let json: Value = serde_json::from_str(&show("json")).unwrap();
+    assert_eq!(json[0]["status"], "OPEN", "as haproxy has it");
+    assert_eq!(json[0]["exceptions"][0]["state"], "not-local");
+    let page = get(admin, "/").unwrap().1;
+    assert!(page.contains(">NOT LOCAL</b>"), "{page}");
 }
 
 #[test]

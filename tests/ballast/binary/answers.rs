@@ -28,6 +28,12 @@ fn sighup_says_a_refusal_again() {
         process.until("no table", || process.err.times("no table: ") >= times);
         process.signal(Signal::HUP);
     }
+    assert!(!process.has_said("there again"));
+    replace(&folder, "version: 1\n");
+    process.until_said("the table is there again, which could not be read since 20");
+    process.until("the table once more", || {
+        process.err.times("there again") == 1
+    });
 }
 
 #[test]

@@ -335,6 +335,60 @@ frontends:
 }
 
 #[test]
+fn a_key_of_another_certificate_is_named_beside_mistakes_of_the_table() {
+    let folder = folder(
+        "version: 2
+frontends:
+  - name: web
+    bind: [\"127.0.0.1:443\"]
+    protocol: HTTPS
+    tls: {certificates: [{cert: a.crt, key: b.key}, {cert: b.crt, key: b.key}, {cert: a.crt}], client-auth: {ca: a.key}}
+    default: {status: 404}
+",
+    );
+    let papers = Papers::new();
+    for name in ["a", "b"] {
+        papers.issue(name, &["web.test"]);
+        for file in [format!("{name}.crt"), format!("{name}.key")] {
+            fs::copy(papers.path(&file), folder.path().join(&file)).unwrap();
+        }
+    }
+    let ended = check(folder.path());
+    assert_eq!(ended.code, Some(64), "{ended:?}");
+    let lines: Vec<String> = ended.err.lines().map(without_position).collect();
+    let words = [
+        "refused for 2 problems, and 3 problems with files that it names",
+        "version: ",
+        "protocol: ",
+        "certificates[0]: b.key: is not the key of the certificate in a.crt; put a good file there",
+        "certificates[2]: a.crt: has no unencrypted key in PEM form, and the table names no other file with the key; add key: FILE",
+        "client-auth: a.key: has no certificate in PEM form; put a good file there",
+    ];
+    assert_eq!(lines.len(), words.len(), "{ended:?}");
+    for (line, words) in lines.iter().zip(words) {
+        assert!(line.contains(words), "{line}");
+    }
+}
+
+#[test]
+fn a_range_that_does_not_begin_at_its_address_is_a_warning() {
+    let folder = folder(
+        "version: 1
+frontends:
+  - {name: web, bind: [\"127.0.0.1:80\"], protocol: tcp, service: s, source-ranges: [10.0.0.1/8]}
+services: [{name: s, endpoints: []}]
+",
+    );
+    let ended = check(folder.path());
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert_eq!(
+        ended.err,
+        "warning: line 3, column 84: frontends[0] (web).source-ranges[0]: \"10.0.0.1/8\" means all of 10.0.0.0/8: 10.0.0.1 is not its \
+         first address; write 10.0.0.0/8, or 10.0.0.1/32 for this address alone\n"
+    );
+}
+
+#[test]
 fn a_pipe_is_no_table() {
     let folder = tempfile::tempdir().unwrap();
     let pipe = folder.path().join("pipe");

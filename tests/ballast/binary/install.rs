@@ -11,9 +11,10 @@ fn files(folder: &Path) -> Vec<String> {
     fn walk(folder: &Path, found: &mut Vec<PathBuf>) {
         for entry in fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
-            match path.is_dir() {
-                true => walk(&path, found),
-                false => found.push(path),
+            if path.is_dir() {
+                walk(&path, found);
+            } else {
+                found.push(path);
             }
         }
     }
@@ -52,6 +53,7 @@ fn a_package_has_programs_pages_completions_and_units_and_leaves_nothing() {
         "usr/bin/ballast",
         "usr/bin/ballast-controller",
         "usr/lib/systemd/system/ballast.service",
+        "usr/lib/systemd/system/ballast-announce.service",
         "usr/lib/systemd/system/ballast-controller.service",
         "usr/share/bash-completion/completions/ballast",
         "usr/share/fish/vendor_completions.d/ballast.fish",

@@ -87,6 +87,57 @@ fn ctl_ends_with_1_when_an_answer_is_an_error() {
 }
 
 #[test]
+fn ctl_says_what_it_cannot_send_or_read() {
+    let (_process, _folder, socket) = with_socket();
+    let too_long = "The line is too long: 16384 bytes are the most.\n\n";
+    let pipe = |script: &str| {
+        let script = format!("{script} | \"$0\" ctl --socket \"$1\"");
+        to_its_end(command("sh").args(["-c", &script, BALLAST, &socket]))
+    };
+    let version = format!("{VERSION}\n\n");
+    let long = "head -c 3000000 /dev/zero | tr '\\0' x";
+    let ended = pipe(&format!("{{ {long}; echo; echo show version; }}"));
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    assert_eq!(
+        ended.out,
+        format!("{too_long}{version}"),
+        "what follows is sent"
+    );
+    assert_eq!(pipe(long).out, too_long);
+    let ended = ctl(&socket, &"x".repeat(20_000));
+    assert_eq!((ended.code, &*ended.out), (Some(1), too_long));
+    let ended = pipe("printf 'nonsense \\377\nshow version\n'");
+    assert!(ended.out.starts_with("Unknown command"), "{ended:?}");
+    assert!(ended.out.ends_with(&version), "{ended:?}");
+
+    let from_folder = "\"$0\" ctl --socket \"$1\" </";
+    let ended = to_its_end(command("sh").args(["-c", from_folder, BALLAST, &socket]));
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    assert!(
+        ended.err.contains("standard input cannot be read"),
+        "{ended:?}"
+    );
+}
+
+#[test]
+fn an_address_for_show_wins_over_the_socket_of_the_variable() {
+    let (process, _folder, socket) = with_socket();
+    let admin = process.admin().to_string();
+    let show = |words: &[&str]| {
+        let mut show = command(BALLAST);
+        show.args(["show", "info"]).args(words);
+        to_its_end(show.env("BALLAST_SOCKET", "/nowhere/socket"))
+    };
+    let ended = show(&["--admin", &admin]);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(show(&[]).err.contains("/nowhere/socket"));
+    assert_eq!(show(&["--socket", &socket]).code, Some(0));
+    let both = show(&["--admin", &admin, "--socket", &socket]);
+    assert_eq!(both.code, Some(64), "{both:?}");
+    assert!(both.err.contains("leave one out"), "{both:?}");
+}
+
+#[test]
 fn ctl_takes_words_and_asks_for_json() {
     let (_process, _folder, socket) = with_socket();
     let ctl = |words: &[&str]| ballast([&["ctl", "--socket", &socket], words].concat());
@@ -239,7 +290,7 @@ fn show_is_aligned_for_people_and_json_for_programs() {
     assert_eq!(parsed("connections"), json!([]));
     assert_eq!(
         show("connections", &[]),
-        "CLIENT  PROTOCOL  FRONTEND  SERVICE  ENDPOINT  SECONDS\n"
+        "ID  CLIENT  PROTOCOL  FRONTEND  SERVICE  ENDPOINT  SECONDS\n"
     );
     assert!(
         show("info", &[])

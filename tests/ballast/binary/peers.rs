@@ -5,8 +5,10 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread;
 use std::time::Duration;
 
+use rustls::{ClientConfig, ClientConnection};
 use support::claims::free_port;
 pub(crate) use support::claims::fresh_ip;
+use support::papers::Papers;
 
 /// Any port on a fresh address.
 pub(crate) fn fresh_address() -> SocketAddr {
@@ -16,6 +18,16 @@ pub(crate) fn fresh_address() -> SocketAddr {
 /// A port for the admin side: a second `ballast` with the same one would not start, on whatever address.
 pub(crate) fn fresh_admin_port() -> u16 {
     free_port()
+}
+
+/// Whether a TLS handshake for `web.test` succeeds on a connection, with a client that trusts the authority of these papers.
+pub(crate) fn has_handshake(mut stream: TcpStream, papers: &Papers) -> bool {
+    let config = ClientConfig::builder()
+        .with_root_certificates(papers.roots())
+        .with_no_client_auth();
+    let name = "web.test".try_into().unwrap();
+    let mut session = ClientConnection::new(config.into(), name).unwrap();
+    session.complete_io(&mut stream).is_ok()
 }
 
 pub(crate) fn connect(address: SocketAddr) -> io::Result<TcpStream> {

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -99,7 +99,7 @@ fn the_delay_before_the_end_is_over_when_the_next_one_serves() {
 }
 
 #[test]
-fn one_that_takes_over_and_goes_before_it_serves_leaves_nobody_to_share_clients_with() {
+fn one_that_takes_over_and_goes_before_it_serves_costs_nobody_the_ports() {
     let place = Place::new(&format!("127.0.0.1:{}", fresh_admin_port()));
     let mut first = Process::spawn(&mut place.run(&["--shutdown-delay", "1h"]));
     first.until_answers("/readyz", 200);
@@ -108,20 +108,68 @@ fn one_that_takes_over_and_goes_before_it_serves_leaves_nobody_to_share_clients_
 
     // Without a table it is never ready.
     let empty = tempfile::tempdir().unwrap();
-    let mut second = command(BALLAST);
-    second.args(["run", "--admin", &place.admin, "--table"]);
-    let mut second = Process::spawn(second.arg(empty.path()));
-    second.until_said("taking over from");
-    first.until_said("the next process has the admin addresses");
-    drop(place.client());
-    assert!(first.is_running(), "it accepts until the next one serves");
-    second.signal(Signal::KILL);
-    assert_eq!(first.ends(), Some(0));
-    assert_eq!(second.ends(), None);
+    for round in 1..=2 {
+        let mut second = command(BALLAST);
+        second.args(["run", "--admin", &place.admin, "--table"]);
+        let mut second = Process::spawn(second.arg(empty.path()));
+        second.until_said("taking over from");
+        first.until_said("the next process has the admin addresses");
+        drop(place.client());
+        second.signal(Signal::KILL);
+        assert_eq!(second.ends(), None);
+        first.until("the end of the next process was seen", || {
+            first.err.times("is gone before it served") == round
+        });
+        drop(place.client());
+        assert!(first.is_running(), "it was told to accept for an hour");
+    }
 
     let third = Process::spawn(&mut place.run(&[]));
+    third.until_said(&format!(
+        "taking over from the process with pid {}",
+        first.pid()
+    ));
     third.until_answers("/readyz", 200);
+    assert_eq!(first.ends(), Some(0), "the next one serves");
     drop(place.client());
+}
+
+#[test]
+fn the_ports_stay_until_the_next_one_has_them_all_but_not_for_ever() {
+    for is_freed in [true, false] {
+        let place = Place::new(&format!("127.0.0.1:{}", fresh_admin_port()));
+        let one = place.frontend;
+        let two = SocketAddr::from(([127, 0, 0, 1], fresh_admin_port()));
+        let echo = echo_server();
+        replace(&place.folder, &table(&[(one, echo), (two, echo)]));
+        let mut first = Process::spawn(&mut place.run(&["--drain-timeout", "1h"]));
+        first.until_answers("/readyz", 200);
+        let clients = [one, two].map(Clients::of);
+
+        // A stranger has the second port at another address, so that no other one can have it at all addresses.
+        let another = SocketAddr::from(([127, 77, 77, 77], two.port()));
+        let stranger = TcpListener::bind(another).unwrap();
+        let everywhere = SocketAddr::from(([0, 0, 0, 0], two.port()));
+        let next = folder(&table(&[(one, echo), (everywhere, echo)]));
+        let mut run = command(BALLAST);
+        run.args(["run", "--wait", "--admin", &place.admin, "--table"]);
+        let second = Process::spawn(run.arg(next.path()));
+        second.until_said("waiting for the end of");
+        first.signal(Signal::TERM);
+        second.until_answers("/readyz", 200);
+        second.until_said("address in use");
+        support::pause(Duration::from_millis(300));
+        drop(connect(two).expect("the first one still listens"));
+        if is_freed {
+            drop(stranger);
+            second.until_said("listening after a retry");
+        }
+        assert_eq!(first.ends(), Some(0));
+        let [of_one, of_two] = clients.map(Clients::end);
+        for (served, failed) in [of_one, of_two].iter().take(if is_freed { 2 } else { 1 }) {
+            assert!(failed * 50 <= *served, "{failed} of {served} failed");
+        }
+    }
 }
 
 #[test]

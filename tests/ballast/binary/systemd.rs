@@ -51,7 +51,7 @@ fn systemd_is_told_of_the_start_of_reloads_and_of_the_end() {
 fn systemd_takes_the_units() {
     let units = Path::new(env!("CARGO_MANIFEST_DIR")).join("../templates/systemd");
     let folder = tempfile::tempdir().unwrap();
-    for name in ["ballast.service", "ballast-controller.service"] {
+    for name in UNITS {
         let text = fs::read_to_string(units.join(name)).unwrap();
         // The programs are not installed where the test runs.
         let text: String = text
@@ -66,7 +66,8 @@ fn systemd_takes_the_units() {
         fs::write(folder.path().join(name), text).unwrap();
     }
     let verified = Command::new("systemd-analyze")
-        .args(["verify", "ballast.service", "ballast-controller.service"])
+        .arg("verify")
+        .args(UNITS)
         .current_dir(&folder)
         .output();
     let Ok(verified) = verified else {
@@ -78,3 +79,9 @@ fn systemd_takes_the_units() {
         "{said}"
     );
 }
+
+const UNITS: [&str; 3] = [
+    "ballast.service",
+    "ballast-controller.service",
+    "ballast-announce.service",
+];

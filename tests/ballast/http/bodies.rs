@@ -69,17 +69,14 @@ fn twenty_megabytes_up_and_down_arrive_whole() {
     let mut client = Wire::to(ballast.address());
     for in_chunks in [false, true, false] {
         let before = spliced(&ballast);
-        match in_chunks {
-            true => {
-                client.send("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n");
-                send_chunks(&mut client, &body).unwrap();
-            }
-            false => {
-                client.send(format!(
-                    "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {SIZE}\r\n\r\n"
-                ));
-                client.send(&body);
-            }
+        if in_chunks {
+            client.send("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n");
+            send_chunks(&mut client, &body).unwrap();
+        } else {
+            client.send(format!(
+                "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {SIZE}\r\n\r\n"
+            ));
+            client.send(&body);
         }
         let response = client.response();
         assert_eq!(response.field("Transfer-Encoding").is_some(), in_chunks);

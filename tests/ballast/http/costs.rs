@@ -23,16 +23,18 @@ fn fifty_slow_readers_of_twenty_megabytes_cost_little_memory() {
     let endpoint = Endpoint::scripted(move |wire, _, _| {
         while let Some(request) = wire.request_head() {
             let in_chunks = request.target() == "/chunked";
-            wire.send(match in_chunks {
-                true => "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n".to_owned(),
-                false => format!("HTTP/1.1 200 OK\r\nContent-Length: {SIZE}\r\n\r\n"),
+            wire.send(if in_chunks {
+                "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n".to_owned()
+            } else {
+                format!("HTTP/1.1 200 OK\r\nContent-Length: {SIZE}\r\n\r\n")
             });
             for _ in 0..SIZE / block.len() {
-                let written = match in_chunks {
-                    true => write!(wire.stream, "{:x}\r\n", block.len())
+                let written = if in_chunks {
+                    write!(wire.stream, "{:x}\r\n", block.len())
                         .and_then(|()| wire.stream.write_all(&block))
-                        .and_then(|()| wire.stream.write_all(b"\r\n")),
-                    false => wire.stream.write_all(&block),
+                        .and_then(|()| wire.stream.write_all(b"\r\n"))
+                } else {
+                    wire.stream.write_all(&block)
                 };
                 if written.is_err() {
                     return;

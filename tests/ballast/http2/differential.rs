@@ -220,9 +220,10 @@ fn what_an_endpoint_of_http2_says_clients_of_http1_hear() {
         &[(INITIAL_WINDOW, 700)],
         move |raw, endpoint, connection| {
             while let Some(heard) = endpoint.hear(raw, connection) {
-                let message = match heard.ends {
-                    true => raw::Message::default(),
-                    false => raw.message(heard.stream),
+                let message = if heard.ends {
+                    raw::Message::default()
+                } else {
+                    raw.message(heard.stream)
                 };
                 // The head has been read before the message.
                 let (body, trailers) = (message.body, message.fields);

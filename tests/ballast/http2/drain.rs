@@ -98,9 +98,10 @@ fn ask_by_http1(mut client: impl Duplex) -> Result<(), String> {
     let is_answer = heard.starts_with("HTTP/1.1 200 OK\r\n")
         && heard.to_lowercase().contains("connection: close\r\n")
         && heard.ends_with("\r\n\r\nserved");
-    match is_answer {
-        true => Ok(()),
-        false => Err(format!("not a last answer: {heard:?}")),
+    if is_answer {
+        Ok(())
+    } else {
+        Err(format!("not a last answer: {heard:?}"))
     }
 }
 
@@ -114,9 +115,10 @@ fn ask_by_http2(client: impl Duplex) -> Result<(), String> {
     }
     let rest = raw.rest();
     let away = |event: &Event| matches!(event, Event::GoAway { code: 0, .. });
-    match rest.iter().any(away) {
-        true => Ok(()),
-        false => Err(format!("no GOAWAY: {rest:?}")),
+    if rest.iter().any(away) {
+        Ok(())
+    } else {
+        Err(format!("no GOAWAY: {rest:?}"))
     }
 }
 
@@ -133,17 +135,19 @@ fn a_client_that_has_not_asked_yet_is_answered_within_the_drain() {
         let context = format!("TLS: {by_tls}, HTTP/2: {by_http2}");
         let ballast = serve(if by_tls { &secure } else { &plain });
         let protocol = if by_http2 { "h2" } else { "http/1.1" };
-        let client: Box<dyn Duplex> = match by_tls {
-            true => Box::new(tls(ballast.address(), &papers, protocol)),
-            false => Box::new(connect(ballast.address())),
+        let client: Box<dyn Duplex> = if by_tls {
+            Box::new(tls(ballast.address(), &papers, protocol))
+        } else {
+            Box::new(connect(ballast.address()))
         };
         ballast.until(|ballast| sessions(ballast) == 1);
         let begun = Instant::now();
         let ending = begin_to_end(ballast);
         support::pause(Duration::from_millis(200));
-        let answered = match by_http2 {
-            true => ask_by_http2(client),
-            false => ask_by_http1(client),
+        let answered = if by_http2 {
+            ask_by_http2(client)
+        } else {
+            ask_by_http1(client)
         };
         if let Err(why) = answered {
             failures.push(format!("{context}: {why}"));

@@ -81,9 +81,10 @@ fn halting(version: &str, gate: &Gate) -> SocketAddr {
     }
     let endpoint = raw::Endpoint::scripted(&[], move |raw, endpoint, connection| {
         while let Some(heard) = endpoint.hear(raw, connection) {
-            let body = match heard.ends {
-                true => Vec::new(),
-                false => raw.message(heard.stream).body,
+            let body = if heard.ends {
+                Vec::new()
+            } else {
+                raw.message(heard.stream).body
             };
             gate.pass();
             raw.respond(heard.stream, 200, &body);

@@ -283,9 +283,10 @@ fn has_strict_lines(bytes: &[u8]) -> Result<(), No> {
         b'\n' => at > 0 && bytes[at - 1] == b'\r',
         _ => true,
     };
-    match (0..bytes.len()).all(is_strict) {
-        true => Ok(()),
-        false => wrong(format!("a bare line end in {}", bytes.escape_ascii())),
+    if (0..bytes.len()).all(is_strict) {
+        Ok(())
+    } else {
+        wrong(format!("a bare line end in {}", bytes.escape_ascii()))
     }
 }
 

@@ -1,5 +1,6 @@
 //! `ballast`: who may come in, how many, how fast; and what becomes of the others.
 
+use std::fs;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::thread;
@@ -202,6 +203,26 @@ fn a_thousand_clients_in_any_order_never_close_a_frontend_for_good() {
         begun.elapsed()
     );
     ballast.until(|ballast| ballast.in_flight() == 0);
+}
+
+#[test]
+fn data_planes_that_are_gone_leave_neither_threads_nor_descriptors() {
+    let _turn = crate::turn();
+    let count = |of: &str| fs::read_dir(of).unwrap().count();
+    let (threads, descriptors) = ("/proc/self/task", "/proc/self/fd");
+    let table = table("", "", &servers(1));
+    let before = count(threads);
+    let has_ended = || count(threads) <= before;
+    // The first one leaves what the process keeps for all.
+    drop(Ballast::serve(&table, 1));
+    support::until("its threads have ended", has_ended);
+    let kept = count(descriptors);
+    let planes = [(); 5].map(|()| Ballast::serve(&table, 1));
+    assert!(count(descriptors) > kept + 50, "they have many");
+    drop(planes);
+    support::until("their threads have ended", has_ended);
+    // One for each port that the test was given, which no other test may be given.
+    assert_eq!(count(descriptors), kept + 5);
 }
 
 #[test]

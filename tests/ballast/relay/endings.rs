@@ -46,9 +46,10 @@ fn a_reset_behind_the_end_of_a_side_is_passed_on_at_once() {
             .set_read_timeout(Some(Duration::from_secs(10)))
             .unwrap();
         server.read_exact(&mut [0]).unwrap();
-        let (ends, mut waits) = match client_ends {
-            true => (client, server),
-            false => (server, client),
+        let (ends, mut waits) = if client_ends {
+            (client, server)
+        } else {
+            (server, client)
         };
         ends.shutdown(Shutdown::Write).unwrap();
         assert_eq!(waits.read(&mut [0]).unwrap(), 0, "the end is heard");

@@ -79,8 +79,8 @@ fn json_typed_and_cleared_counts_agree() {
         number(rows, "dns", "FRONTEND", "bout") == 40
             && number(rows, "dns", "FRONTEND", "scur") == 0
     });
-    let shared = ballast.running.shared();
-    let snapshot = || shared.stats.snapshot(shared);
+    let stats = ballast.running.stats();
+    let snapshot = || stats.snapshot();
     let api = || -> serde_json::Value {
         serde_json::from_str(&text(stats::api(snapshot(), Selection::default()))).unwrap()
     };
@@ -105,7 +105,7 @@ fn json_typed_and_cleared_counts_agree() {
     assert!(typed.contains(".75.mode.1:CGSV:str:udp\n"), "{typed}");
     assert!(typed.contains(".81.dcon.1:MCPV:u64:3\n"), "{typed}");
 
-    shared.stats.clear(shared, true);
+    stats.clear(true);
     let cleared = frontend(&api(), "dns")["datagrams"].clone();
     assert_eq!(cleared["in"], 0);
     assert_eq!(cleared["flows_ended"]["responses"], 0);
@@ -124,10 +124,10 @@ fn live_flows_are_seen_until_they_end() {
     });
     assert_eq!(number(&rows, "pool", "one", "scur"), 3);
     assert!(metrics(&ballast, "").contains("ballast_udp_flows{frontend=\"dns\"} 3\n"));
-    let shared = ballast.running.shared();
-    assert_eq!(shared.stats.snapshot(shared).process.flows, 3);
+    let stats = ballast.running.stats();
+    assert_eq!(stats.snapshot().process.flows, 3);
     ballast.until(|_| {
-        let history = shared.stats.history(Of::All).unwrap();
+        let history = stats.history(Of::All).unwrap();
         // A second that came late stands for up to one and a half: two thirds of the 24 bytes are sure.
         history.iter().any(|second| second.current == 3)
             && history.iter().map(|second| second.bytes_out).sum::<u64>() >= 16
@@ -183,8 +183,8 @@ fn talk(ballast: &Ballast) {
         }
     }
     ballast.until(|ballast| {
-        let shared = ballast.running.shared();
-        let snapshot = shared.stats.snapshot(shared);
+        let stats = ballast.running.stats();
+        let snapshot = stats.snapshot();
         let lost = snapshot
             .frontends
             .iter()
@@ -291,11 +291,13 @@ ballast_udp_dropped_total{frontend="dns",reason="proxy-header"} 0
 ballast_udp_dropped_total{frontend="dns",reason="max-connections"} 0
 ballast_udp_dropped_total{frontend="dns",reason="no-endpoint"} 0
 ballast_udp_dropped_total{frontend="dns",reason="loop"} 0
+ballast_udp_dropped_total{frontend="dns",reason="ending"} 0
 ballast_udp_dropped_total{frontend="closed",reason="source-range"} 3
 ballast_udp_dropped_total{frontend="closed",reason="proxy-header"} 0
 ballast_udp_dropped_total{frontend="closed",reason="max-connections"} 0
 ballast_udp_dropped_total{frontend="closed",reason="no-endpoint"} 0
 ballast_udp_dropped_total{frontend="closed",reason="loop"} 0
+ballast_udp_dropped_total{frontend="closed",reason="ending"} 0
 # HELP ballast_udp_kernel_drops_total Datagrams of clients that came faster than they were read, so that the kernel dropped them.
 # TYPE ballast_udp_kernel_drops_total counter
 ballast_udp_kernel_drops_total{frontend="dns"} 0

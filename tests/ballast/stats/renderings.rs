@@ -139,8 +139,8 @@ fn metrics_can_be_asked_for_in_part() {
 #[test]
 fn json_has_haproxys_shape() {
     let ballast = Ballast::serve(&varied(), 1);
-    let shared = ballast.running.shared();
-    let snapshot = shared.stats.snapshot(shared);
+    let stats = ballast.running.stats();
+    let snapshot = stats.snapshot();
     let text = text(stats::json(snapshot, Selection::default()));
     let rows: serde_json::Value = serde_json::from_str(&text).unwrap();
     let rows = rows.as_array().unwrap();
@@ -172,11 +172,8 @@ fn json_has_haproxys_shape() {
 #[test]
 fn typed_lines_have_haproxys_shape() {
     let ballast = Ballast::serve(&varied(), 1);
-    let shared = ballast.running.shared();
-    let typed = text(stats::typed(
-        shared.stats.snapshot(shared),
-        Selection::default(),
-    ));
+    let stats = ballast.running.stats();
+    let typed = text(stats::typed(stats.snapshot(), Selection::default()));
     let iid = typed.split('.').nth(1).unwrap();
     assert!(
         typed.starts_with(&format!("F.{iid}.0.0.pxname.1:KNSV:str:open\n")),
@@ -190,11 +187,8 @@ fn typed_lines_have_haproxys_shape() {
 fn the_pages_data_names_everything() {
     let ballast = Ballast::serve(&varied(), 1);
     ask(ballast.address()).ok();
-    let shared = ballast.running.shared();
-    let text = text(stats::api(
-        shared.stats.snapshot(shared),
-        Selection::default(),
-    ));
+    let stats = ballast.running.stats();
+    let text = text(stats::api(stats.snapshot(), Selection::default()));
     let all: serde_json::Value = serde_json::from_str(&text).unwrap();
     assert_eq!(all["info"]["generation"], 7);
     assert_eq!(all["info"]["ready"], true);
@@ -211,10 +205,7 @@ fn the_pages_data_names_everything() {
     assert_eq!(endpoints[0]["address"], "10.0.0.1:1");
     assert_eq!(endpoints[0]["node"], "w1");
     assert_eq!(endpoints[2]["status"], "MAINT");
-    let one = stats::api(
-        shared.stats.snapshot(shared),
-        Selection::of_page("/?scope=gone"),
-    );
+    let one = stats::api(stats.snapshot(), Selection::of_page("/?scope=gone"));
     let one: serde_json::Value = serde_json::from_str(&crate::stats::text(one)).unwrap();
     assert_eq!(one["frontends"].as_array().unwrap().len(), 0);
     assert_eq!(one["services"].as_array().unwrap().len(), 1);
@@ -271,8 +262,8 @@ fn no_piece_of_a_rendering_is_large_and_slow_readers_share_snapshots() {
         &format!("version: 1\nservices: [{}]\n", services.join(", ")),
         1,
     );
-    let shared = ballast.running.shared();
-    let snapshot = || shared.stats.snapshot(shared);
+    let stats = ballast.running.stats();
+    let snapshot = || stats.snapshot();
     for chunks in [
         stats::csv(snapshot(), Selection::default()),
         stats::json(snapshot(), Selection::default()),

@@ -12,11 +12,8 @@ fn what_is_told_obeys_the_schema_that_is_told() {
     let (status, body) = get(ballast.running.admin()[0], "/;json-schema");
     assert_eq!(status, "HTTP/1.1 200 OK");
     let schema: Value = serde_json::from_str(&body).unwrap();
-    let shared = ballast.running.shared();
-    let rows = text(stats::json(
-        shared.stats.snapshot(shared),
-        Selection::default(),
-    ));
+    let stats = ballast.running.stats();
+    let rows = text(stats::json(stats.snapshot(), Selection::default()));
     let rows: Value = serde_json::from_str(&rows).unwrap();
     obeys(&schema, &schema, &rows).unwrap();
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 use rustls::client::Resumption;
 use rustls::crypto::aws_lc_rs::{self, kx_group};
 use rustls::pki_types::ServerName;
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{
     ClientConfig, ClientConnection, HandshakeKind, StreamOwned, SupportedProtocolVersion,
 };
@@ -45,6 +46,17 @@ pub(crate) fn showing(papers: &Papers, by: &Papers, name: &str) -> ClientConfig 
     let config = ClientConfig::builder().with_root_certificates(papers.roots());
     let config = config.with_client_auth_cert(chain, key);
     let mut config = config.expect("a certificate");
+    config.resumption = Resumption::disabled();
+    config
+}
+
+/// The same, showing what was issued by this name, without having its key: it signs with another one's.
+pub(crate) fn showing_with_key(papers: &Papers, name: &str, key_of: &str) -> ClientConfig {
+    let ((chain, _), (_, key)) = (papers.pair(name), papers.pair(key_of));
+    let key = aws_lc_rs::sign::any_supported_type(&key).expect("a key");
+    let shown = SingleCertAndKey::from(CertifiedKey::new(chain, key));
+    let config = ClientConfig::builder().with_root_certificates(papers.roots());
+    let mut config = config.with_client_cert_resolver(Arc::new(shown));
     config.resumption = Resumption::disabled();
     config
 }

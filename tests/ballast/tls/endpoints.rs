@@ -49,6 +49,7 @@ fn a_certificate_among_the_authorities_is_trusted_as_such() {
     papers.sign_itself("self", &["db.test"], false);
     papers.sign_itself("old", &["db.test"], true);
     papers.sign_itself("other", &["db.test"], false);
+    papers.sign_itself_alone("alone", &["db.test"]);
     papers.issue("db", &["db.test"]);
     let own = |name: &str| papers.named(&format!("{name}.crt"));
     for (tls, name, is_served) in [
@@ -56,6 +57,13 @@ fn a_certificate_among_the_authorities_is_trusted_as_such() {
         (format!("sni: db.test, ca: {}", own("other")), "self", false),
         (format!("sni: x.test, ca: {}", own("self")), "self", false),
         (format!("ca: {}", own("self")), "self", false),
+        // One that is no authority is trusted itself, but not what it signed.
+        (format!("sni: db.test, ca: {}", own("alone")), "alone", true),
+        (
+            format!("sni: db.test, ca: {}", own("alone")),
+            "of-alone",
+            false,
+        ),
         (format!("sni: db.test, ca: {}", own("old")), "old", false),
         // One that an authority has issued is as good.
         (format!("sni: db.test, ca: {}", own("db")), "db", true),
@@ -162,16 +170,17 @@ fn connect_errors(ballast: &Ballast) -> u64 {
 /// A server that wants to hear this in the clear first, and then echoes by TLS.
 fn endpoint(papers: &Papers, name: &str, strict: bool, before: &'static [u8]) -> SocketAddr {
     let (chain, key) = papers.pair(name);
-    let config = match strict {
-        true => ServerConfig::builder()
+    let config = if strict {
+        ServerConfig::builder()
             .with_client_cert_verifier(
                 WebPkiClientVerifier::builder(papers.roots())
                     .build()
                     .expect("a verifier"),
             )
             .with_single_cert(chain, key)
-            .expect("a certificate with its key"),
-        false => tls_server::plain((chain, key)),
+            .expect("a certificate with its key")
+    } else {
+        tls_server::plain((chain, key))
     };
     tls_server::serving(config, tls_server::line(before), tls_server::echo)
 }

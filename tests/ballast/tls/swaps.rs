@@ -185,7 +185,8 @@ fn a_bad_certificate_takes_out_itself() {
     assert!(
         why[0].starts_with("serves in part: ")
             && why[0].contains("bad.key: is not the key of the certificate in ")
-            && why[0].ends_with("the other certificates are served"),
+            && why[0]
+                .ends_with("; clients for bad.test are refused; the other certificates are served"),
         "{why:?}"
     );
     // Where the first one is bad there is no default.
@@ -196,6 +197,27 @@ fn a_bad_certificate_takes_out_itself() {
             .unwrap_err()
             .to_string()
             .contains("AccessDenied")
+    );
+    let why = exceptions(&ballast);
+    assert!(
+        why[0].ends_with(
+            "; clients for bad.test, for names of no certificate, without a name are refused; the other certificates are served"
+        ),
+        "{why:?}"
+    );
+    // Another certificate is good for its name.
+    papers.issue("second", &["bad.test"]);
+    ballast.swap(&table(
+        &papers,
+        &["good", "bad", "second"],
+        "",
+        echo_server(),
+    ));
+    come("bad.test").unwrap();
+    let why = exceptions(&ballast);
+    assert!(
+        why[0].ends_with("; no client is refused; the other certificates are served"),
+        "{why:?}"
     );
     // The frontend fails when none is left, and returns when one is mended.
     ballast.swap(&table(&papers, &["bad"], "", echo_server()));

@@ -3,7 +3,7 @@
 use std::net::UdpSocket;
 
 use ballast_core::flow::Dropped;
-use ballast_core::preamble::{self, Addresses, Extras, Step, Transport, Versions};
+use ballast_core::preamble::{self, Addresses, Extras, Parsed, Transport, Versions};
 
 use crate::udp::{Ballast, client, dropped, hear, patient, table};
 
@@ -30,8 +30,7 @@ fn proxy_headers_go_out_with_every_datagram_or_with_the_first() {
                 assert_eq!(heard, b"payload");
                 continue;
             }
-            let Step::Header(header) = preamble::step(heard, Versions::V2, Transport::Datagram)
-            else {
+            let Parsed::Header(header) = preamble::step(heard, Versions::V2, Transport::Udp) else {
                 panic!("no header: {heard:?}");
             };
             assert_eq!(header.addresses.source, client.local_addr().expect("ours"));
@@ -64,13 +63,12 @@ fn proxy_headers_are_taken_from_trusted_peers_and_broken_ones_are_dropped() {
         destination: "198.51.100.1:53".parse().expect("an address"),
     };
     let mut datagram = Vec::new();
-    preamble::encode_v2(told, Transport::Datagram, &Extras::default(), &mut datagram);
+    preamble::encode_v2(told, Transport::Udp, &Extras::default(), &mut datagram);
     datagram.extend_from_slice(b"hello");
     let hear_header = || {
         let mut heard = [0; 256];
         let (length, peer) = server.recv_from(&mut heard).expect("a datagram");
-        let Step::Header(header) =
-            preamble::step(&heard[..length], Versions::V2, Transport::Datagram)
+        let Parsed::Header(header) = preamble::step(&heard[..length], Versions::V2, Transport::Udp)
         else {
             panic!("no header");
         };
@@ -93,12 +91,7 @@ fn proxy_headers_are_taken_from_trusted_peers_and_broken_ones_are_dropped() {
         ..told
     };
     datagram.clear();
-    preamble::encode_v2(
-        foreign,
-        Transport::Datagram,
-        &Extras::default(),
-        &mut datagram,
-    );
+    preamble::encode_v2(foreign, Transport::Udp, &Extras::default(), &mut datagram);
     proxy.send(&datagram).expect("it is sent");
     ballast.until(|ballast| dropped(ballast, Dropped::SourceRange) == 1);
 }

@@ -25,9 +25,10 @@ fn answers_leave_from_the_address_that_was_asked_also_one_that_came_later() {
         site.nodes[0].within(|| {
             for host in hosts {
                 let host: IpAddr = host.parse().expect("an address");
-                let any = match host.is_ipv4() {
-                    true => "0.0.0.0:0",
-                    false => "[::]:0",
+                let any = if host.is_ipv4() {
+                    "0.0.0.0:0"
+                } else {
+                    "[::]:0"
                 };
                 // Not connected, so that it hears from whatever address the answer leaves.
                 let socket = UdpSocket::bind(any).expect("a socket");

@@ -66,6 +66,22 @@ impl Papers {
         self.write(&format!("{name}.key"), key.serialize_pem().as_bytes());
     }
 
+    /// Writes `NAME.crt` and `NAME.key`, signed by itself and no authority, and `of-NAME.crt` and its key, which it signed all the
+    /// same.
+    pub fn sign_itself_alone(&self, name: &str, hosts: &[&str]) {
+        let mut params = Self::params(name, hosts);
+        params.is_ca = IsCa::ExplicitNoCa;
+        let signer = CertifiedIssuer::self_signed(params, key()).expect("a certificate");
+        let (of, of_key) = (format!("of-{name}"), key());
+        let signed = Self::params(&of, hosts).signed_by(&of_key, &signer);
+        let signed = signed.expect("a certificate").pem();
+        for (name, certificate, key) in [(name, signer.pem(), signer.key()), (&of, signed, &of_key)]
+        {
+            self.write(&format!("{name}.crt"), certificate.as_bytes());
+            self.write(&format!("{name}.key"), key.serialize_pem().as_bytes());
+        }
+    }
+
     fn params(name: &str, hosts: &[&str]) -> CertificateParams {
         let hosts: Vec<String> = hosts.iter().map(|&host| host.to_owned()).collect();
         let mut params = CertificateParams::new(hosts).expect("host names");

@@ -491,9 +491,10 @@ impl<S: Read + Write> Raw<S> {
     fn frame(&mut self) -> io::Result<Option<Frame>> {
         while self.held.len() < 9 {
             if self.fill()? == 0 {
-                return match self.held.is_empty() {
-                    true => Ok(None),
-                    false => Err(ErrorKind::UnexpectedEof.into()),
+                return if self.held.is_empty() {
+                    Ok(None)
+                } else {
+                    Err(ErrorKind::UnexpectedEof.into())
                 };
             }
         }

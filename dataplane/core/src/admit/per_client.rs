@@ -5,13 +5,12 @@
 
 use std::net::IpAddr;
 
-use crate::affinity::shards::{ClientKey, Entry, NEVER, Shards};
+use crate::clients::{ClientKey, Entry, NEVER, Shards};
 use crate::moment::Moment;
 
 use super::Refusal;
 use super::rate::Bucket;
 
-/// The clients of one frontend.
 #[derive(Debug)]
 pub(super) struct Clients(Shards<Usage>);
 

@@ -17,7 +17,6 @@ pub struct PrefixSet {
 
 impl PrefixSet {
     /// Covers what any of `prefixes` covers. Bits beyond a prefix's length mean nothing.
-    #[must_use]
     pub fn new(prefixes: impl IntoIterator<Item = IpNet>) -> Self {
         let (mut v4, mut v6) = (Vec::new(), Vec::new());
         for prefix in prefixes {

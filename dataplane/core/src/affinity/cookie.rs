@@ -9,8 +9,8 @@ use std::net::SocketAddr;
 
 use rustc_hash::FxHashMap;
 
+use crate::hash::endpoint_hash;
 use crate::http::Field;
-use crate::pick::endpoint_hash;
 use crate::rng::mix;
 
 /// The value of an affinity cookie: an endpoint of a service. It is written as 16 hexadecimal digits.
@@ -19,7 +19,6 @@ pub struct CookieValue(u64);
 
 impl CookieValue {
     /// The value for the endpoint of this address in the service of this name.
-    #[must_use]
     pub fn of(service: &str, endpoint: SocketAddr) -> Self {
         Self::from_hashes(service_hash(service), endpoint_hash(endpoint))
     }

@@ -4,7 +4,6 @@ use std::cmp::Reverse;
 
 use crate::http::Field;
 
-/// The form of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// For clients whose `Accept` names HTML, as browsers do.
@@ -18,7 +17,6 @@ pub enum Form {
 impl Form {
     /// The form that `Accept` prefers: the one of the highest quality. Of several, one that `Accept` names comes first, then the
     /// one whose element comes first. A client that prefers none of the forms gets text.
-    #[must_use]
     pub fn accepted_by(fields: &[Field<'_>]) -> Self {
         let mut ratings = [Self::Html, Self::Json, Self::Text].map(Rating::new);
         let elements = fields
@@ -95,7 +93,6 @@ enum Precision {
 
 /// One element of `Accept`, such as `text/html;q=0.9`.
 struct Element<'a> {
-    /// `text`, or `*`.
     kind: &'a str,
     /// The form, if the element names one. If not, the part behind the slash is `*`.
     named: Option<Form>,

@@ -142,7 +142,6 @@ fn explanation(status: u16) -> (&'static str, &'static str) {
 }
 
 /// The usual reason phrase of a status; empty for a status without one.
-#[must_use]
 pub fn reason(status: u16) -> &'static str {
     match status {
         200 => "OK",

@@ -33,9 +33,10 @@ impl Process {
     }
 
     fn swap(&mut self, frontend: &str, services: &str) {
-        let protocol = match frontend.contains("protocol") {
-            true => "",
-            false => "protocol: tcp,",
+        let protocol = if frontend.contains("protocol") {
+            ""
+        } else {
+            "protocol: tcp,"
         };
         self.serve(&format!(
             "{{version: 1, frontends: [{{name: f, bind: ['*:80'], {protocol} {frontend}}}], services: [{services}]}}"

@@ -15,7 +15,6 @@ words! {
     /// Whether a certificate is valid, from the best case to the worst. Whatever the case, it is served.
     #[derive(PartialOrd, Ord)]
     pub enum Validity {
-        /// It is valid.
         Valid = "valid",
         /// It is valid, and ends within seven days, or is in the last third of a period that is shorter than three weeks.
         ExpiresSoon = "expires-soon",

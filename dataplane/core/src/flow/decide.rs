@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::admit::Admission;
-use crate::affinity::canonical;
 use crate::backends::Backends;
+use crate::clients::canonical;
 use crate::counters::WorkerId;
 use crate::moment::{Moment, whole_millis};
 use crate::pick::{self, Picked, Tried};
@@ -16,11 +16,11 @@ use crate::plan::Frontend;
 use crate::rng::Rng;
 use crate::service::{Failure, Service};
 
-use super::count::{Dropped, FlowEnd};
 use super::entry::{Class, Flow, FlowStatus};
 use super::key::{Compact, Key};
 use super::ports::Taken;
 use super::{FlowTable, Load, Verdict, backends_of, counters, note_activity, peer_key};
+use crate::udp_counters::{Dropped, FlowEnd};
 
 impl<S> FlowTable<S> {
     pub(super) fn decide(
@@ -137,7 +137,7 @@ impl<S> FlowTable<S> {
 
     fn admit(&self, request: &Request<'_>, client: SocketAddr) -> Result<Admission, Dropped> {
         if !self.accepts_new {
-            return Err(Dropped::NoEndpoint);
+            return Err(Dropped::Ending);
         }
         let (limits, admit) = (request.frontend.limits(), request.frontend.state().admit());
         Ok(admit.admit(limits, client.ip(), request.now, None)?)
@@ -170,9 +170,10 @@ impl<S> FlowTable<S> {
             lease: picked.lease,
             index: narrow(picked.index),
             admission: Some(admission),
-            status: match udp.per_datagram {
-                true => FlowStatus::Over(FlowEnd::PerDatagram),
-                false => FlowStatus::Open,
+            status: if udp.per_datagram {
+                FlowStatus::Over(FlowEnd::PerDatagram)
+            } else {
+                FlowStatus::Open
             },
             began: request.now,
             last: request.now,

@@ -8,9 +8,9 @@ use crate::moment::Moment;
 use crate::plan::FrontendState;
 use crate::service::{Failure, Service};
 
-use super::count::FlowEnd;
 use super::key::Compact;
 use super::ports::Taken;
+use crate::udp_counters::FlowEnd;
 
 /// One client's conversation with one endpoint. The fields that each datagram needs come before those that only the beginning
 /// and the end need.

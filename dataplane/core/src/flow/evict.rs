@@ -5,10 +5,10 @@ use std::net::IpAddr;
 use crate::moment::Moment;
 use crate::rng::Rng;
 
-use super::count::FlowEnd;
 use super::entry::Class;
 use super::ports::{Local, Taken, unspecified_source};
 use super::{FlowId, FlowTable};
+use crate::udp_counters::FlowEnd;
 
 impl<S> FlowTable<S> {
     /// Where to bind the socket of a new flow: a port that no other flow to its endpoint has, at `source`, or at the address

@@ -3,8 +3,8 @@
 use std::hash::{Hash, Hasher};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
-use crate::affinity::canonical;
-use crate::affinity::shards::ipv6_halves;
+use crate::clients::canonical;
+use crate::clients::ipv6_halves;
 
 /// The number of a listening socket. The caller assigns it and never reuses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

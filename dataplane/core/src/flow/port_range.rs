@@ -17,7 +17,6 @@ impl PortRange {
     ///
     /// Every eighth port is left to the host, beginning with the first. These ports are spread over the range because the
     /// kernel searches for a free port step by step. If the range has only one port, flows get it.
-    #[must_use]
     pub fn new(range: &str, reserved: &str) -> Self {
         let (first, last) = ends(range).unwrap_or(DEFAULT);
         let reserved: Vec<(u16, u16)> = reserved.trim().split(',').filter_map(interval).collect();
@@ -45,7 +44,6 @@ impl PortRange {
     }
 
     /// The ports of one worker. No two workers share a port.
-    #[must_use]
     pub fn share(&self, worker: usize, workers: usize) -> Vec<u16> {
         let workers = workers.max(1);
         let shared = self.ports.iter().skip(worker).step_by(workers);
@@ -53,19 +51,16 @@ impl PortRange {
     }
 
     /// The number of ports for flows.
-    #[must_use]
     pub fn usable(&self) -> usize {
         self.ports.len()
     }
 
     /// How many flows each worker may have to one endpoint from one source address.
-    #[must_use]
     pub fn flows(&self, workers: usize) -> usize {
         super::ports::max_flows_per_group(self.ports.len() / workers.max(1))
     }
 
     /// Explains the number of ports, for the log.
-    #[must_use]
     pub fn explain(&self) -> String {
         format!(
             "local ports {} to {}, {} of them not reserved, {} for UDP flows, the others for the host",

@@ -44,7 +44,7 @@ pub(super) struct LocalPorts {
     ports: Box<[u16]>,
     sources: FxHashMap<IpAddr, Source>,
     by_key: FxHashMap<(SocketAddr, IpAddr), u32>,
-    /// Group 0 stands for flows without a port.
+    /// Group 0 is the group of flows without a port.
     groups: Vec<Option<Group>>,
     free_groups: Vec<u32>,
     /// Scratch set of ports to exclude while one is chosen.
@@ -317,7 +317,7 @@ impl Used {
     }
 }
 
-/// The unspecified address, which stands for the source address that the kernel chooses towards this endpoint.
+/// The unspecified address, which means the source address that the kernel chooses towards this endpoint.
 pub(super) fn unspecified_source(endpoint: SocketAddr) -> IpAddr {
     match endpoint {
         SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),

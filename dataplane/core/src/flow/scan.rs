@@ -13,7 +13,6 @@ use super::{FlowTable, Listener};
 impl<S> FlowTable<S> {
     /// Counts the active flows among the next ones from `from` on: those with a datagram in the last 2 s. Also returns where to
     /// go on, if there are more flows.
-    #[must_use]
     pub fn count_active(&self, now: Moment, from: u32) -> (usize, Option<u32>) {
         let (places, next) = self.next_places(from);
         let flows = places.filter_map(|place| self.flows.at(place));

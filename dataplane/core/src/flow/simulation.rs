@@ -154,9 +154,10 @@ impl World {
                 (SocketAddr::V4(_), host) => IpAddr::from([127, 0, 0, host]),
                 (_, host) => IpAddr::from([0xfd00, 0, 0, 0, 0, 0, 1, u16::from(host)]),
             },
-            client: match told {
-                true => SocketAddr::from(([198, 51, 100, client], 8_000)),
-                false => peer,
+            client: if told {
+                SocketAddr::from(([198, 51, 100, client], 8_000))
+            } else {
+                peer
             },
         }
     }
@@ -403,10 +404,11 @@ impl World {
         }
         if let Verdict::Forward(id) | Verdict::Open { flow: id, .. } = verdict {
             let now = self.now;
-            match self.chance(10) {
+            if self.chance(10) {
                 // The kernel did not send it.
-                true => self.table.unsent(id, Load::one(10)),
-                false => *self.sent.entry(frontend.name().to_string()).or_default() += 1,
+                self.table.unsent(id, Load::one(10));
+            } else {
+                *self.sent.entry(frontend.name().to_string()).or_default() += 1;
             }
             let known = self.known.get_mut(&id).unwrap();
             known.requests += 1;

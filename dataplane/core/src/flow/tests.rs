@@ -276,7 +276,7 @@ fn when_the_process_ends_flows_go_on_and_new_ones_do_not_begin() {
     let (flow, _) = world.opened(0, 1);
     world.table.refuse_new();
     assert_eq!(world.ask(1, 1), Verdict::Forward(flow));
-    assert_eq!(world.ask(1, 2), Verdict::Drop(Dropped::NoEndpoint));
+    assert_eq!(world.ask(1, 2), Verdict::Drop(Dropped::Ending));
     assert!(world.answer(2, flow).is_some());
 }
 
@@ -336,7 +336,7 @@ fn a_datagram_touches_two_lines_of_memory_of_its_flow_and_a_flow_three() {
 
 #[test]
 fn a_flow_takes_less_than_half_a_kilobyte() {
-    // The index is at least a third full; while it grows, the old one exists beside it.
+    // The index is at least a third full; while it grows, the old one exists next to it.
     let index = 3 * 2 * size_of::<u32>() * 3 / 2;
     let links = 2 * 3 * size_of::<u32>() + size_of::<u64>();
     let flow = size_of::<crate::slots::Slot<Flow<[u64; 2]>>>() + index + 2 * links;

@@ -16,7 +16,6 @@ pub struct Edits<'a> {
 impl<'a> Edits<'a> {
     /// The edits of a request that goes by this route to `service`, the backend at `place`: the route's, the backend's, the
     /// service's.
-    #[must_use]
     pub fn of_request(route: &'a Forward, place: usize, service: &'a Service) -> Self {
         let http = service.spec().http.as_deref();
         Self {
@@ -31,7 +30,6 @@ impl<'a> Edits<'a> {
 
     /// The edits of a response of `service`: the service's, those of the backend at `place` and of its route where they have some,
     /// and the frontend's.
-    #[must_use]
     pub fn of_response(
         service: &'a Service,
         route: Option<(&'a Forward, usize)>,
@@ -49,7 +47,6 @@ impl<'a> Edits<'a> {
     }
 
     /// The edits of an answer of Ballast's own: those of the route that asks for it, and the frontend's.
-    #[must_use]
     pub fn of_answer(route: Option<&'a HeaderEdits>, frontend: Option<&'a HeaderEdits>) -> Self {
         Self {
             steps: [None, None, route, frontend],

@@ -1,10 +1,8 @@
 //! Reading and writing fields: the names in `Connection`, lists, numbers and addresses, and the edits of the table.
 
-use std::io::Write;
-use std::net::IpAddr;
-
 use super::{Edits, Sink};
 use crate::http::{Field, FieldKind, Framing};
+use crate::text::Append;
 
 /// The fields that a message's `Connection` names as being for this connection only.
 pub(super) struct Named<'a> {
@@ -90,51 +88,14 @@ pub(super) fn join<'a>(
     }
 }
 
-/// Appends a value as its `Display` writes it.
-pub(super) fn show(out: &mut Vec<u8>, shown: impl std::fmt::Display) {
-    // Writing into memory does not fail.
-    drop(write!(out, "{shown}"));
-}
-
-/// Appends a number. Faster than [`show`], which matters in every head.
-pub(super) fn number(out: &mut Vec<u8>, number: u64) {
-    let start = out.len();
-    let mut rest = number;
-    loop {
-        out.push(b'0' + u8::try_from(rest % 10).unwrap_or_default());
-        rest /= 10;
-        if rest == 0 {
-            break;
-        }
-    }
-    if let Some(digits) = out.get_mut(start..) {
-        digits.reverse();
-    }
-}
-
-/// Appends an address.
-pub(super) fn address(out: &mut Vec<u8>, address: IpAddr) {
-    match address {
-        IpAddr::V4(v4) => {
-            for (index, octet) in v4.octets().into_iter().enumerate() {
-                if index > 0 {
-                    out.push(b'.');
-                }
-                number(out, octet.into());
-            }
-        }
-        IpAddr::V6(v6) => show(out, v6),
-    }
-}
-
 /// A head that is being written. Fields that the edits of the table set or remove are left out.
-pub(crate) struct Head<'a, S> {
+pub(crate) struct HeadWriter<'a, S> {
     out: &'a mut S,
     edits: Edits<'a>,
     has_edits: bool,
 }
 
-impl<'a, S: Sink> Head<'a, S> {
+impl<'a, S: Sink> HeadWriter<'a, S> {
     pub(crate) fn new(out: &'a mut S, edits: Edits<'a>) -> Self {
         Self {
             out,
@@ -162,7 +123,7 @@ impl<'a, S: Sink> Head<'a, S> {
 }
 
 /// A field is left out if the table sets or removes it.
-impl<S: Sink> Sink for Head<'_, S> {
+impl<S: Sink> Sink for HeadWriter<'_, S> {
     fn field_with(&mut self, name: &str, value: impl FnOnce(&mut Vec<u8>)) {
         if !self.has_edits || !self.edits.take_out(name) {
             self.out.field_with(name, value);
@@ -173,7 +134,7 @@ impl<S: Sink> Sink for Head<'_, S> {
 /// Writes the one field of HTTP/1 that says where the body ends.
 pub(crate) fn write_framing(out: &mut impl Sink, framing: Framing) {
     match framing {
-        Framing::Length(length) => out.field_with("Content-Length", |out| number(out, length)),
+        Framing::Length(length) => out.field_with("Content-Length", |out| out.number(length)),
         Framing::Chunked => out.field("Transfer-Encoding", b"chunked"),
         Framing::Empty | Framing::UntilClose => {}
     }

@@ -5,9 +5,10 @@ use std::net::IpAddr;
 use crate::http::{Field, FieldKind, Host};
 use crate::route::Rewrite;
 use crate::table::XForwarded;
+use crate::text::Append;
 
 use super::Sink;
-use super::fields::{Head, address, join, number, show, values};
+use super::fields::{HeadWriter, join, values};
 use super::request::ToEndpoint;
 
 /// How `X-Forwarded-` fields and `Forwarded` of a client are treated.
@@ -43,23 +44,20 @@ impl Policy {
     }
 
     /// Writes Ballast's own fields.
-    pub(super) fn write(self, head: &mut Head<'_, impl Sink>, to: &ToEndpoint<'_>) {
+    pub(super) fn write(self, head: &mut HeadWriter<'_, impl Sink>, to: &ToEndpoint<'_>) {
         let fields = to.request.fields;
-        let before = match self.appends {
-            true => fields,
-            false => &[],
-        };
+        let before = if self.appends { fields } else { &[] };
         let client = to.client.address.ip().to_canonical();
         let scheme = to.client.scheme.name();
         if self.writes_address {
             head.field_with("X-Forwarded-For", |out| {
                 append_to(out, before, "x-forwarded-for");
-                address(out, client);
+                out.ip(client);
             });
         }
         if self.writes_facts {
             head.field("X-Forwarded-Proto", scheme.as_bytes());
-            head.field_with("X-Forwarded-Port", |out| number(out, to.client.port.into()));
+            head.field_with("X-Forwarded-Port", |out| out.number(to.client.port.into()));
             if let Some(host) = to.request.host {
                 head.field_with("X-Forwarded-Host", |out| write_host(out, host));
             }
@@ -73,10 +71,10 @@ impl Policy {
             head.field_with("Forwarded", |out| {
                 append_to(out, before, "forwarded");
                 match client {
-                    IpAddr::V4(ip) => show(out, format_args!("for={ip}")),
-                    IpAddr::V6(ip) => show(out, format_args!("for=\"[{ip}]\"")),
+                    IpAddr::V4(ip) => write!(out, "for={ip}"),
+                    IpAddr::V6(ip) => write!(out, "for=\"[{ip}]\""),
                 }
-                show(out, format_args!(";proto={scheme}"));
+                write!(out, ";proto={scheme}");
                 if let Some(host) = to.request.host {
                     out.extend_from_slice(b";host=\"");
                     let start = out.len();
@@ -94,7 +92,7 @@ pub(super) fn write_host(out: &mut Vec<u8>, host: Host<'_>) {
     out.extend_from_slice(host.name.as_bytes());
     if let Some(port) = host.port {
         out.push(b':');
-        number(out, port.into());
+        out.number(port.into());
     }
 }
 

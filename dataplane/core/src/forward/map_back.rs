@@ -50,14 +50,13 @@ impl MapBack<'_> {
             Owner::Client => out.extend_from_slice(authority.as_bytes()),
             Owner::Endpoint => write_host(out, self.host?),
         }
-        match path.starts_with('/') {
-            true => self.mapped_reference(out, path),
+        if path.starts_with('/') {
+            self.mapped_reference(out, path)
+        } else {
             // A URL without a path means the root.
-            false => {
-                self.mapped_path(out, "/")?;
-                out.extend_from_slice(path.as_bytes());
-                Some(())
-            }
+            self.mapped_path(out, "/")?;
+            out.extend_from_slice(path.as_bytes());
+            Some(())
         }
     }
 

@@ -6,8 +6,9 @@ use crate::affinity::cookie;
 use crate::http::{FieldKind, Framing, Request, Scheme, Version, imitates};
 use crate::route::Rewrite;
 use crate::table::{FrontendHttp, HttpVersion};
+use crate::text::Append;
 
-use super::fields::{Head, Named, join, options, show, write_framing};
+use super::fields::{HeadWriter, Named, join, options, write_framing};
 use super::forwarded::{Policy, write_host};
 use super::{Edits, Sink};
 
@@ -29,7 +30,6 @@ pub struct ToEndpoint<'a> {
     pub endpoint: SocketAddr,
     /// The client.
     pub client: &'a Client<'a>,
-    /// The options of the frontend.
     pub options: &'a FrontendHttp,
     /// The edits of the table: [`Edits::of_request`].
     pub edits: Edits<'a>,
@@ -93,7 +93,7 @@ pub fn request(out: &mut Vec<u8>, to: &ToEndpoint<'_>) {
 /// Writes the fields of a request. The first one is `Host`, which HTTP/2 sends as `:authority`.
 pub fn request_fields(out: &mut impl Sink, to: &ToEndpoint<'_>) {
     write_own_host(out, to);
-    let mut head = Head::new(out, to.edits);
+    let mut head = HeadWriter::new(out, to.edits);
     let forwarded = Policy::of(to);
     copy(&mut head, to, forwarded);
     forwarded.write(&mut head, to);
@@ -109,7 +109,7 @@ pub fn request_fields(out: &mut impl Sink, to: &ToEndpoint<'_>) {
 }
 
 /// Copies the fields that are for the endpoint.
-fn copy(head: &mut Head<'_, impl Sink>, to: &ToEndpoint<'_>, forwarded: Policy) {
+fn copy(head: &mut HeadWriter<'_, impl Sink>, to: &ToEndpoint<'_>, forwarded: Policy) {
     let fields = to.request.fields;
     let named = Named::in_fields(fields);
     let mut cookies_are_written = false;
@@ -156,13 +156,13 @@ fn write_own_host(out: &mut impl Sink, to: &ToEndpoint<'_>) {
         match (set.or_else(rewritten), to.request.host) {
             (Some(host), _) => out.extend_from_slice(host.as_bytes()),
             (None, Some(host)) => write_host(out, host),
-            (None, None) => show(out, to.endpoint),
+            (None, None) => write!(out, "{}", to.endpoint),
         }
     });
 }
 
 /// Writes all cookies but the affinity cookie as one field. HTTP/2 may send them in several, HTTP/1 may not.
-fn write_cookies(head: &mut Head<'_, impl Sink>, to: &ToEndpoint<'_>) {
+fn write_cookies(head: &mut HeadWriter<'_, impl Sink>, to: &ToEndpoint<'_>) {
     let kept = || cookie::all(to.request.fields).filter(|pair| !pair.is_named(to.cookie));
     if kept().next().is_some() {
         head.field_with("Cookie", |out| {
@@ -202,9 +202,10 @@ fn write_connection(out: &mut impl Sink, to: &ToEndpoint<'_>) {
 /// Appends the text with its control characters escaped as in RFC 4514.
 fn escape_controls(out: &mut Vec<u8>, text: &str) {
     for byte in text.bytes() {
-        match byte.is_ascii_control() {
-            true => show(out, format_args!("\\{byte:02X}")),
-            false => out.push(byte),
+        if byte.is_ascii_control() {
+            write!(out, "\\{byte:02X}");
+        } else {
+            out.push(byte);
         }
     }
 }

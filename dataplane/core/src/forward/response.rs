@@ -3,8 +3,9 @@
 use crate::affinity::cookie;
 use crate::http::{Field, FieldKind, Framing, Response, Version};
 use crate::table::MaxAge;
+use crate::text::Append;
 
-use super::fields::{Head, Named, join, number, options, show, values, write_framing};
+use super::fields::{HeadWriter, Named, join, options, values, write_framing};
 use super::map_back::MapBack;
 use super::{Edits, Sink};
 
@@ -61,7 +62,7 @@ pub fn response(out: &mut Vec<u8>, to: &ToClient<'_>) {
 /// Appends the first line of a response.
 pub(crate) fn write_status(out: &mut Vec<u8>, status: u16, reason: &str) {
     out.extend_from_slice(b"HTTP/1.1 ");
-    number(out, status.into());
+    out.number(status.into());
     out.push(b' ');
     out.extend_from_slice(reason.as_bytes());
     out.extend_from_slice(b"\r\n");
@@ -71,14 +72,14 @@ pub(crate) fn write_status(out: &mut Vec<u8>, status: u16, reason: &str) {
 pub fn response_fields(out: &mut impl Sink, to: &ToClient<'_>) {
     let status = to.response.status;
     if status < 200 {
-        let mut head = Head::new(out, Edits::default());
+        let mut head = HeadWriter::new(out, Edits::default());
         copy(&mut head, to, true);
         if status == SWITCHING_PROTOCOLS {
             write_connection(head.sink(), to);
         }
         return;
     }
-    let mut head = Head::new(out, to.edits);
+    let mut head = HeadWriter::new(out, to.edits);
     copy(&mut head, to, false);
     if let Some(max_age) = to.hsts {
         write_hsts(&mut head, max_age);
@@ -93,10 +94,7 @@ pub fn response_fields(out: &mut impl Sink, to: &ToClient<'_>) {
     {
         let secure = if secure { "; Secure" } else { "" };
         out.field_with("Set-Cookie", |out| {
-            show(
-                out,
-                format_args!("{name}={value}; Path=/; HttpOnly{secure}"),
-            );
+            write!(out, "{name}={value}; Path=/; HttpOnly{secure}");
         });
         // In addition to the endpoint's: the strictest directive counts.
         out.field("Cache-Control", b"private");
@@ -109,12 +107,12 @@ pub fn response_fields(out: &mut impl Sink, to: &ToClient<'_>) {
 pub(crate) fn write_hsts(out: &mut impl Sink, max_age: MaxAge) {
     let seconds = max_age.seconds();
     out.field_with("Strict-Transport-Security", |out| {
-        show(out, format_args!("max-age={seconds}"));
+        write!(out, "max-age={seconds}");
     });
 }
 
 /// Copies the fields that are for the client.
-fn copy(head: &mut Head<'_, impl Sink>, to: &ToClient<'_>, is_interim: bool) {
+fn copy(head: &mut HeadWriter<'_, impl Sink>, to: &ToClient<'_>, is_interim: bool) {
     let fields = to.response.fields;
     let named = Named::in_fields(fields);
     for field in fields {
@@ -151,7 +149,7 @@ fn copy(head: &mut Head<'_, impl Sink>, to: &ToClient<'_>, is_interim: bool) {
 }
 
 /// Copies a cookie that the endpoint sets, unless it has the name of the affinity cookie.
-fn copy_cookie(head: &mut Head<'_, impl Sink>, to: &ToClient<'_>, field: &Field<'_>) {
+fn copy_cookie(head: &mut HeadWriter<'_, impl Sink>, to: &ToClient<'_>, field: &Field<'_>) {
     if cookie::pair(field.value).is_named(to.sticky.map(|sticky| sticky.name)) {
         return;
     }

@@ -14,8 +14,7 @@ pub struct Trailing {
 }
 
 impl Trailing {
-    /// The trailers that pass beside these edits. `subject` is the field that holds the subject of the client's certificate.
-    #[must_use]
+    /// The trailers that pass with these edits. `subject` is the field that holds the subject of the client's certificate.
     pub fn beside(subject: Option<&str>, edits: &Edits<'_>) -> Self {
         let names = subject.into_iter().chain(edits.names());
         Self {
@@ -25,7 +24,6 @@ impl Trailing {
 
     /// Whether a body that is framed so, of a message in this version of HTTP, may have trailers: in HTTP/2 also one whose length is
     /// known.
-    #[must_use]
     pub fn may_follow(framing: Framing, version: Version) -> bool {
         framing == Framing::Chunked || version == Version::Http2 && framing.has_body()
     }

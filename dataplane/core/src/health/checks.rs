@@ -56,9 +56,7 @@ struct Watch {
 pub struct Check {
     /// Its id, for [`Checks::ended`].
     pub id: CheckId,
-    /// The address to check.
     pub address: SocketAddr,
-    /// The service of the endpoint.
     pub spec: Arc<table::Service>,
     header: SendProxy,
 }
@@ -91,7 +89,6 @@ impl Check {
     }
 
     /// The settings of the check; always `Some` for a check of a plan.
-    #[must_use]
     pub fn health(&self) -> Option<&Health> {
         self.spec.checks()
     }
@@ -155,7 +152,7 @@ impl Checks {
         is_news.then_some(asked)
     }
 
-    /// The next check that is due at `now`; `None` if there is none, see [`Checks::next_due`].
+    /// The next check that is due at `now`; `None` if none is, see [`Checks::next_due`].
     pub fn next(&mut self, now: Moment) -> Option<Check> {
         let watches = &self.watches;
         let (_, id) = self.schedule.pop(now, |id| watches.get(*id).is_some())?;
@@ -171,13 +168,11 @@ impl Checks {
     }
 
     /// When [`Checks::next`] may return a check; `None` if nothing is checked.
-    #[must_use]
     pub fn next_due(&self) -> Option<Moment> {
         self.schedule.next_due()
     }
 
     /// By how much checks are late.
-    #[must_use]
     pub fn late(&self, now: Moment) -> Duration {
         self.schedule.late(now)
     }
@@ -251,9 +246,10 @@ impl Checks {
                 continue;
             }
             // An endpoint added to a known service is checked soon, so that it can be used soon.
-            let within = match is_known {
-                true => health.fast_interval().min(health.interval),
-                false => health.interval,
+            let within = if is_known {
+                health.fast_interval().min(health.interval)
+            } else {
+                health.interval
             };
             ids.push(self.begin(service, index, endpoint.live(), health, within, now));
         }

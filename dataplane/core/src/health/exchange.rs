@@ -2,11 +2,11 @@
 //!
 //! The data plane's `probe` creates one for each check that exchanges bytes. Nothing here waits: the caller has the deadline.
 
-use std::io::Write;
 use std::net::SocketAddr;
 
 use crate::preamble::{Addresses, encode_local, encode_v1};
 use crate::table::{Health, HealthMode, SendProxy};
+use crate::text::Append;
 
 use super::Outcome;
 use super::http::ResponseParser;
@@ -14,7 +14,7 @@ use super::search::Search;
 
 /// The exchange of one check with an endpoint.
 #[derive(Debug)]
-pub struct Exchange<'a> {
+pub struct CheckExchange<'a> {
     health: &'a Health,
     awaited: Awaited<'a>,
 }
@@ -34,9 +34,8 @@ enum Awaited<'a> {
     Http(Box<ResponseParser<'a>>),
 }
 
-impl<'a> Exchange<'a> {
+impl<'a> CheckExchange<'a> {
     /// The exchange that `health` asks for.
-    #[must_use]
     pub fn new(health: &'a Health) -> Self {
         let awaited = match (health.mode, &health.answer, &health.answer_contains) {
             (HealthMode::Http | HealthMode::Https, ..) => {
@@ -54,7 +53,6 @@ impl<'a> Exchange<'a> {
     }
 
     /// Whether there is a request.
-    #[must_use]
     pub fn has_request(&self) -> bool {
         matches!(self.awaited, Awaited::Http(_)) || self.health.send.is_some()
     }
@@ -76,11 +74,10 @@ impl<'a> Exchange<'a> {
             return;
         };
         let (method, path) = (self.health.method(), self.health.path());
-        let written = match &self.health.host {
+        match &self.health.host {
             Some(host) => write!(out, "{method} {path} HTTP/1.1\r\nHost: {}\r\n", &**host),
             None => write!(out, "{method} {path} HTTP/1.1\r\nHost: {address}\r\n"),
-        };
-        debug_assert!(written.is_ok(), "a vector takes whatever comes");
+        }
         out.extend_from_slice(b"User-Agent: ballast\r\nAccept: */*\r\nConnection: close\r\n\r\n");
     }
 
@@ -95,13 +92,13 @@ impl<'a> Exchange<'a> {
     }
 
     /// Called when more of the answer has arrived. Returns the outcome, as soon as it is known. An empty datagram is an answer
-    /// too; the end of a connection is not, see [`Exchange::closed`].
+    /// too; the end of a connection is not, see [`CheckExchange::closed`].
     pub fn received(&mut self, bytes: &[u8]) -> Option<Outcome> {
         match &mut self.awaited {
             Awaited::Nothing | Awaited::Sent | Awaited::Any => Some(Outcome::Answered(None)),
             Awaited::Http(answer) => answer.received(bytes),
             Awaited::Bytes(awaited, matched) => {
-                let rest = awaited.get(*matched..).unwrap_or_default();
+                let rest = &awaited[*matched..];
                 let known = rest.len().min(bytes.len());
                 if rest.get(..known) != bytes.get(..known) {
                     return Some(NOT_THIS);
@@ -111,9 +108,10 @@ impl<'a> Exchange<'a> {
             }
             Awaited::Contains(search, has_arrived) => {
                 *has_arrived |= !bytes.is_empty();
-                match search.found_in(bytes) {
-                    true => Some(Outcome::Answered(None)),
-                    false => search.is_over().then_some(LACKS),
+                if search.found_in(bytes) {
+                    Some(Outcome::Answered(None))
+                } else {
+                    search.is_over().then_some(LACKS)
                 }
             }
         }
@@ -133,7 +131,7 @@ impl<'a> Exchange<'a> {
     }
 }
 
-/// Appends the PROXY header of a check, which stands for no client. Version 2 has the command `LOCAL` for that; version 1 names
+/// Appends the PROXY header of a check, which names no client. Version 2 has the command `LOCAL` for that; version 1 names
 /// the two ends of the check's own connection.
 pub(super) fn write_proxy_header(header: SendProxy, ends: Addresses, out: &mut Vec<u8>) {
     match header {

@@ -1,6 +1,6 @@
 //! Reads the answer to an HTTP check: the status, and as much of the body as it takes to find a text in it.
 //!
-//! Called by [`super::Exchange`] with whatever came. It keeps the beginning of one line, and of the body its last
+//! Called by [`super::CheckExchange`] with whatever came. It keeps the beginning of one line, and of the body its last
 //! bytes, so that a server cannot make a check expensive. Laxer than a proxy may be: nothing of this answer goes to anybody.
 
 use std::mem;

@@ -62,7 +62,7 @@ impl<T: Ord + Copy> Schedule<T> {
         }
     }
 
-    /// Removes checks that are no longer wanted, if there are many beside `wanted` others.
+    /// Removes checks that are no longer wanted, if there are many in addition to `wanted` others.
     pub(super) fn tidy(&mut self, wanted: usize, is_wanted: impl Fn(&T) -> bool) {
         if self.due.len() > 2 * wanted + FEW {
             self.due.retain(|Reverse((_, check))| is_wanted(check));

@@ -37,7 +37,7 @@ impl<'a> Search<'a> {
     }
 }
 
-/// A needle is looked for in so many bytes.
+/// A needle is looked for in this number of bytes.
 const MOST_SEARCHED: usize = 64 << 10;
 
 #[cfg(test)]

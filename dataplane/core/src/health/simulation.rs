@@ -109,9 +109,10 @@ impl World {
     }
 
     fn end(&mut self, check: &Check, number: u64, answer: bool) {
-        let outcome = match answer {
-            true => Outcome::Answered(Some(200)),
-            false => Outcome::WrongStatus(500),
+        let outcome = if answer {
+            Outcome::Answered(Some(200))
+        } else {
+            Outcome::WrongStatus(500)
         };
         let process = &mut self.process;
         let took = Duration::from_millis(1);

@@ -26,14 +26,10 @@ pub struct VerdictChange {
 }
 
 impl VerdictChange {
-    /// The service of the endpoint.
-    #[must_use]
     pub fn service(&self) -> &Arc<Service> {
         &self.service
     }
 
-    /// The endpoint.
-    #[must_use]
     pub fn endpoint(&self) -> Option<&Arc<EndpointState>> {
         self.service.endpoints().get(self.index).map(Endpoint::live)
     }

@@ -129,7 +129,7 @@ fn broken_structures_are_refused() {
             "{extensions:02x?}"
         );
     }
-    // A name of an unknown type beside the host name is passed over.
+    // A name of an unknown type next to the host name is passed over.
     let two = [0, 8, 9, 0, 1, b'x', 0, 0, 1, b'a'];
     let hello = found(&message(&[extension(SERVER_NAME, &two)]));
     assert_eq!(hello.sni.as_deref(), Some("a"));
@@ -242,7 +242,7 @@ fn found(message: &[u8]) -> ClientHello {
     }
 }
 
-/// A handshake message in records of so many bytes.
+/// A handshake message in records of `size` bytes.
 fn records(body: &[u8], size: usize) -> Vec<u8> {
     let length = u32::try_from(body.len()).unwrap().to_be_bytes();
     let message = [&[1], &length[1..], body].concat();

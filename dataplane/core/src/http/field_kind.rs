@@ -1,6 +1,5 @@
 //! The kinds of fields, by name: the only list of the names that Ballast treats in a way of their own.
 
-/// The kind of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FieldKind {
     /// A field for the recipient of the message.

@@ -44,7 +44,6 @@ pub struct BodyError {
 /// A piece of the content of a body, without the sizes and line ends of chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Piece<'b> {
-    /// Data.
     Data(&'b [u8]),
     /// Bytes of the trailer section, the empty line at its end included. All of them together are for [`parse_trailers()`].
     Trailers(&'b [u8]),
@@ -55,7 +54,7 @@ pub enum Piece<'b> {
 enum State {
     /// Nothing: the body is complete.
     Complete,
-    /// So many bytes of data, and then the body is complete.
+    /// This number of bytes of data, and then the body is complete.
     Length(u64),
     /// Data until the connection is closed.
     UntilClose,
@@ -65,7 +64,7 @@ enum State {
     Extensions { size: u64, length: u16 },
     /// The LF that ends the line of a chunk's size.
     SizeEnd { size: u64 },
-    /// So many bytes of a chunk's data.
+    /// This number of bytes of a chunk's data.
     Data(u64),
     /// The CR after the data of a chunk.
     DataCr,
@@ -87,7 +86,6 @@ enum State {
 
 impl Body {
     /// A body of which no byte has been seen yet. `limits` are those of its trailers.
-    #[must_use]
     pub fn new(framing: Framing, limits: &Limits) -> Self {
         let state = match framing {
             Framing::Empty | Framing::Length(0) => State::Complete,
@@ -100,20 +98,17 @@ impl Body {
     }
 
     /// Whether every byte of the body has been seen.
-    #[must_use]
     pub fn is_complete(&self) -> bool {
         self.state == State::Complete
     }
 
     /// Whether the body is whole if the connection is closed here.
-    #[must_use]
     pub fn may_close(&self) -> bool {
         matches!(self.state, State::Complete | State::UntilClose)
     }
 
     /// The number of next bytes that are certainly data, so that they need not be parsed; `None` if the next byte may be part of
     /// the framing. The number is [`u64::MAX`] where the end of the connection ends the body.
-    #[must_use]
     pub fn remaining(&self) -> Option<u64> {
         match self.state {
             State::Length(left) | State::Data(left) => Some(left),
@@ -137,7 +132,7 @@ impl Body {
     /// Follows the body through `bytes`, which begin where those of the call before ended.
     pub fn decode(&mut self, bytes: &[u8]) -> Result<Decoded, BodyError> {
         let mut used = 0;
-        while let Some((length, _)) = self.step(bytes.get(used..).unwrap_or_default())? {
+        while let Some((length, _)) = self.step(&bytes[used..])? {
             used += length;
         }
         let is_complete = self.is_complete();
@@ -161,11 +156,10 @@ impl Body {
         trailers: &mut Vec<u8>,
     ) -> Result<Relayed, BodyError> {
         let (mut used, mut forwarded) = (0, None);
-        while let Some((length, part)) = self.step(bytes.get(used..).unwrap_or_default())? {
+        while let Some((length, part)) = self.step(&bytes[used..])? {
             if part == Part::Trailers {
                 forwarded.get_or_insert(used);
-                let section = bytes.get(used..used + length);
-                trailers.extend_from_slice(section.unwrap_or_default());
+                trailers.extend_from_slice(&bytes[used..used + length]);
             }
             used += length;
         }
@@ -318,7 +312,6 @@ pub struct Pieces<'s, 'b> {
 
 impl Pieces<'_, '_> {
     /// The number of bytes that belong to the body, up to the last piece that was taken.
-    #[must_use]
     pub fn used(&self) -> usize {
         self.used
     }
@@ -329,13 +322,13 @@ impl<'b> Iterator for Pieces<'_, 'b> {
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
-            let rest = self.bytes.get(self.used..).unwrap_or_default();
+            let rest = &self.bytes[self.used..];
             let (length, part) = match self.body.step(rest) {
                 Ok(step) => step?,
                 Err(error) => return Some(Err(error)),
             };
             self.used += length;
-            let piece = rest.get(..length).unwrap_or_default();
+            let piece = &rest[..length];
             match part {
                 Part::Data => return Some(Ok(Piece::Data(piece))),
                 Part::Trailers => return Some(Ok(Piece::Trailers(piece))),

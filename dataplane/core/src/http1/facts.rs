@@ -6,7 +6,7 @@ use super::{Reject, is_token};
 
 /// The facts about framing and connection that the fields of a head state.
 #[derive(Default)]
-pub(super) struct Facts<'a> {
+pub(super) struct HeadFacts<'a> {
     /// The value of the first `Host`.
     pub(super) host: Option<&'a [u8]>,
     /// Whether there is another `Host`.
@@ -26,7 +26,7 @@ pub(super) struct Facts<'a> {
     pub(super) expects_other: bool,
 }
 
-impl<'a> Facts<'a> {
+impl<'a> HeadFacts<'a> {
     pub(super) fn read(fields: &[Field<'a>], version: Version) -> Result<Self, Reject> {
         let mut facts = Self::default();
         for field in fields {

@@ -7,7 +7,7 @@ use memchr::memchr;
 
 use crate::http::{Field, Framing, Host, Request, Version};
 
-use super::facts::Facts;
+use super::facts::HeadFacts;
 use super::search::Head;
 use super::{Reject, RequestHead, fields_reject, version};
 
@@ -31,7 +31,7 @@ pub(super) fn parse<'h, 'b: 'h>(
     }
     let version = version(parsed.version);
     let fields: &'h [Field<'b>] = parsed.headers;
-    let facts = Facts::read(fields, version)?;
+    let facts = HeadFacts::read(fields, version)?;
     if facts.expects_other {
         return Err(Reject::new(417, "expectation"));
     }
@@ -72,7 +72,7 @@ fn version_reject(head: &[u8]) -> Reject {
 
 /// The host of the target wins over `Host`, and must be the same.
 fn host<'a>(
-    facts: &Facts<'a>,
+    facts: &HeadFacts<'a>,
     target: &Target<'a>,
     version: Version,
 ) -> Result<Option<Host<'a>>, Reject> {
@@ -98,7 +98,6 @@ fn host<'a>(
     }
 }
 
-/// The target of a request.
 struct Target<'a> {
     path: &'a str,
     query: Option<&'a str>,

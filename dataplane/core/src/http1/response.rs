@@ -6,7 +6,7 @@ use httparse::{Error, Status};
 
 use crate::http::{Field, Framing, Response, Version};
 
-use super::facts::Facts;
+use super::facts::HeadFacts;
 use super::search::Head;
 use super::{Reject, ResponseHead, ResponseKind, fields_reject, version};
 
@@ -27,7 +27,7 @@ pub(super) fn parse<'h, 'b: 'h>(
     };
     let version = version(parsed.version);
     let fields: &'h [Field<'b>] = parsed.headers;
-    let facts = Facts::read(fields, version)?;
+    let facts = HeadFacts::read(fields, version)?;
     let kind = match status {
         101 if version == Version::Http10 => return Err(Reject::bad("upgraded-in-http-1.0")),
         101 => ResponseKind::Upgraded,

@@ -62,7 +62,7 @@ impl HeadSearch {
         let unsearched = within.get(self.searched..).unwrap_or_default();
         for position in memchr_iter(b'\n', unsearched) {
             let length = self.searched + position + 1;
-            let found = bytes.get(..length).unwrap_or_default();
+            let found = &bytes[..length];
             if !found.ends_with(b"\r\n") {
                 return Err(Reject::bad("bare-lf"));
             }

@@ -78,7 +78,7 @@ pub(super) struct PeerSettings {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ending {
     No,
-    /// The peer has been told, and may have opened streams before it heard of it.
+    /// A GOAWAY has been sent, and the peer may have opened streams before it heard of it.
     Announced,
     /// No stream above this one is served.
     Last(u32),
@@ -99,7 +99,6 @@ pub enum Event {
 
 impl Connection {
     /// The server's end of a connection whose preface has not been read.
-    #[must_use]
     pub fn server(config: Config) -> Self {
         let mut connection = Self::new(Role::Server, config);
         connection.write_settings(&[
@@ -111,7 +110,6 @@ impl Connection {
     }
 
     /// The client's end of a new connection.
-    #[must_use]
     pub fn client(config: Config) -> Self {
         let mut connection = Self::new(Role::Client, config);
         connection.out.extend_from_slice(PREFACE);
@@ -180,9 +178,8 @@ impl Connection {
     }
 
     /// The bytes that wait to be sent.
-    #[must_use]
     pub fn output(&self) -> &[u8] {
-        self.out.get(self.sent..).unwrap_or_default()
+        self.out.split_at(self.sent).1
     }
 
     /// Notes that the first `count` bytes of the output have been sent.
@@ -201,19 +198,16 @@ impl Connection {
     }
 
     /// How many streams there are, those included that have ended and were not released.
-    #[must_use]
     pub fn streams(&self) -> usize {
         self.streams.len()
     }
 
     /// When the frame or the head began of which the peer has sent a part; `None`: nothing is incomplete.
-    #[must_use]
     pub fn incomplete_since(&self) -> Option<Moment> {
         self.incomplete_since
     }
 
     /// Whether the peer has begun to speak HTTP/2.
-    #[must_use]
     pub fn has_settings(&self) -> bool {
         self.has_settings
     }
@@ -228,7 +222,6 @@ impl Connection {
     }
 
     /// Whether the peer has heard that the connection ends, so that all streams that it will ever open are known.
-    #[must_use]
     pub fn is_shut_down(&self) -> bool {
         matches!(self.ending, Ending::Last(_) | Ending::Failed(_))
     }
@@ -253,7 +246,7 @@ impl Connection {
             self.ending = Ending::Failed(code);
             self.write_goaway(last, code);
         }
-        // Nothing more is read, so nobody waits for the rest of a frame.
+        // Nothing more is read, so nothing waits for the rest of a frame.
         self.incomplete_since = None;
         self.lose_streams(events);
     }
@@ -292,7 +285,6 @@ impl Connection {
     }
 
     /// Client: whether the endpoint takes another request now.
-    #[must_use]
     pub fn has_room(&self) -> bool {
         self.takes_requests() && self.streams.open_count() < self.peer.max_streams as usize
     }
@@ -339,7 +331,6 @@ impl Connection {
     }
 
     /// Whether nothing is left to take: neither bytes nor trailers, and no more will come.
-    #[must_use]
     pub fn is_read(&self, key: Key) -> bool {
         self.streams.get(key).is_none_or(|stream| {
             let is_taken = stream.body.is_empty() && stream.trailers.is_none();
@@ -348,7 +339,6 @@ impl Connection {
     }
 
     /// Whether trailers are behind the body.
-    #[must_use]
     pub fn has_trailers(&self, key: Key) -> bool {
         let stream = self.streams.get(key);
         stream.is_some_and(|stream| stream.trailers.is_some())
@@ -378,9 +368,10 @@ impl Connection {
     /// Tells the peer of a larger window, if that is worth a frame.
     pub(super) fn update_window(&mut self, key: Key) {
         // What the peer's window grows by as soon as it has read our settings.
-        let is_coming = match self.is_confirmed {
-            true => 0,
-            false => (i64::from(self.config.window) - DEFAULT_WINDOW).max(0),
+        let is_coming = if self.is_confirmed {
+            0
+        } else {
+            (i64::from(self.config.window) - DEFAULT_WINDOW).max(0)
         };
         let Some(stream) = self.streams.get_mut(key) else {
             return;
@@ -430,12 +421,12 @@ impl Connection {
         }
     }
 
-    /// Adds a stream.
     pub(super) fn add(&mut self, id: u32) -> Key {
         let target = self.config.window.into();
-        let window = match self.is_confirmed {
-            true => target,
-            false => DEFAULT_WINDOW,
+        let window = if self.is_confirmed {
+            target
+        } else {
+            DEFAULT_WINDOW
         };
         let stream = Stream::new(id, (window, target), self.peer.window);
         self.streams.add(stream)
@@ -460,9 +451,9 @@ fn max_head(config: &Config) -> u32 {
 pub(super) const DEFAULT_WINDOW: i64 = 65_535;
 /// The longest frame that a peer may send.
 const WHOLE_FRAME: i64 = MAX_PAYLOAD as i64;
-/// A server that has not stated its limit takes so many requests at once.
+/// A server that has not stated its limit takes this number of requests at once.
 const STREAMS_BEFORE_SETTINGS: u32 = 100;
-/// Streams above this one are not opened: the next connection begins anew.
+/// Streams above this one are not opened: the next connection begins with the first one.
 const LAST_ID: u32 = (1 << 31) - 1;
 /// Heads whose memory is kept for the next messages.
 const MOST_SPARE: usize = 8;

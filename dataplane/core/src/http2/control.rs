@@ -157,10 +157,10 @@ impl Connection {
         if payload.len() != 8 {
             return Err(ErrorCode::FRAME_SIZE_ERROR);
         }
-        match header.has(frame::ACK) {
-            true if payload == LAST_PING => self.confirm_end(),
-            true => {}
-            false => frame::write(&mut self.out, frame::PING, frame::ACK, 0, payload),
+        if !header.has(frame::ACK) {
+            frame::write(&mut self.out, frame::PING, frame::ACK, 0, payload);
+        } else if payload == LAST_PING {
+            self.confirm_end();
         }
         Ok(())
     }

@@ -82,7 +82,6 @@ impl fmt::Debug for ErrorCode {
     }
 }
 
-/// The header of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FrameHeader {
     pub(super) length: usize,
@@ -139,7 +138,7 @@ pub(super) fn write(out: &mut Vec<u8>, kind: u8, flags: u8, stream: u32, payload
     out.extend_from_slice(payload);
 }
 
-/// Appends a header block, in as many frames as it needs. The block stands in `out` from `start + HEADER` on, and the bytes before
+/// Appends a header block, in as many frames as it needs. The block is in `out` from `start + HEADER` on, and the bytes before
 /// it are free for the header of its first frame.
 pub(super) fn finish_block(out: &mut Vec<u8>, start: usize, most: usize, stream: u32, ends: bool) {
     let ends = if ends { END_STREAM } else { 0 };

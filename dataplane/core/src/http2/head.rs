@@ -1,7 +1,5 @@
 //! Heads of messages as HTTP/2 carries them: decoded, checked, and read as core's requests and responses.
 
-use std::ops::Range;
-
 use super::frame::MAX_PAYLOAD;
 use super::hpack::{Decoder, HpackError};
 use crate::http::Field;
@@ -55,7 +53,7 @@ pub(super) enum Kind {
 pub(super) enum Unusable {
     /// The connection cannot go on.
     Compression,
-    /// The block is small and stands for far more than the limit. The rest of it is not worth the work, so the connection ends.
+    /// The block is small and decodes to far more than the limit. The rest of it is not worth the work, so the connection ends.
     TooMuch,
     /// The message is malformed, which ends its stream.
     Malformed,
@@ -87,7 +85,6 @@ impl Head {
     }
 
     /// The bytes of the header block, as the peer compressed them.
-    #[must_use]
     pub fn received(&self) -> usize {
         self.received
     }
@@ -124,9 +121,10 @@ impl Head {
             }
             Ok(())
         })?;
-        match is_malformed || !self.is_complete(kind) {
-            true => Err(Unusable::Malformed),
-            false => Ok(()),
+        if is_malformed || !self.is_complete(kind) {
+            Err(Unusable::Malformed)
+        } else {
+            Ok(())
         }
     }
 
@@ -203,8 +201,7 @@ impl Head {
     }
 
     fn bytes(&self, text: Text) -> &[u8] {
-        let range: Range<usize> = text.start as usize..text.end as usize;
-        self.bytes.get(range).unwrap_or_default()
+        &self.bytes[text.start as usize..text.end as usize]
     }
 
     /// Text that is ASCII; empty if it is not.
@@ -213,56 +210,44 @@ impl Head {
         str::from_utf8(bytes).unwrap_or_default()
     }
 
-    /// The method of a request.
-    #[must_use]
     pub fn method(&self) -> &str {
         self.text(self.method)
     }
 
-    /// The scheme of a request.
-    #[must_use]
     pub fn scheme(&self) -> &str {
         self.text(self.scheme)
     }
 
     /// The host of a request as `:authority` states it. `Some("")`: it is not text.
-    #[must_use]
     pub fn authority(&self) -> Option<&str> {
         self.authority.map(|authority| self.text(Some(authority)))
     }
 
     /// The path of a request and its query. Empty: it is not text, or the request has none.
-    #[must_use]
     pub fn path(&self) -> &str {
         self.text(self.path)
     }
 
-    /// The status of a response.
-    #[must_use]
     pub fn status(&self) -> u16 {
         self.status
     }
 
     /// The length of the body, if `content-length` states it.
-    #[must_use]
     pub fn length(&self) -> Option<u64> {
         self.length
     }
 
     /// Whether it exceeds the limit. Not all of its fields are here then.
-    #[must_use]
     pub fn is_too_large(&self) -> bool {
         self.is_too_large
     }
 
     /// How many fields there are, without pseudo-header fields.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.fields.len()
     }
 
     /// Whether there are no fields.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.fields.is_empty()
     }

@@ -75,9 +75,10 @@ impl Connection {
             // An empty fragment costs the peer nothing, and is of no use.
             let is_useless = payload.is_empty();
             self.block = Some(block);
-            return match is_useless {
-                true => Err(ErrorCode::ENHANCE_YOUR_CALM),
-                false => Ok(()),
+            return if is_useless {
+                Err(ErrorCode::ENHANCE_YOUR_CALM)
+            } else {
+                Ok(())
             };
         }
         let bytes = mem::take(&mut block.bytes);
@@ -193,9 +194,12 @@ impl Connection {
             return Ok(());
         };
         let has_body = |status| !stream.is_head_request && !matches!(status, 204 | 304);
-        let expected = |head: &Head| match has_body(head.status()) {
-            true => head.length(),
-            false => Some(0),
+        let expected = |head: &Head| {
+            if has_body(head.status()) {
+                head.length()
+            } else {
+                Some(0)
+            }
         };
         let head = head.ok().filter(|head| {
             let is_possible = match head.status() {

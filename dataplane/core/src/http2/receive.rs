@@ -12,7 +12,7 @@ use crate::moment::Moment;
 /// Where the next byte of the peer belongs.
 #[derive(Debug)]
 pub(super) enum Input {
-    /// To the client's preface, of which so many bytes have come.
+    /// To the client's preface, of which `matched` bytes have come.
     Preface { matched: usize },
     /// To the header of a frame, of which `have` bytes have come.
     Header { bytes: [u8; HEADER], have: usize },
@@ -74,9 +74,10 @@ impl Recent {
 
 impl Closed {
     pub(super) fn add(&mut self, id: u32, is_reset_here: bool) {
-        match is_reset_here {
-            true => self.reset_here.add(id, MOST_RESET_HERE),
-            false => self.others.add(id, MOST_CLOSED),
+        if is_reset_here {
+            self.reset_here.add(id, MOST_RESET_HERE);
+        } else {
+            self.others.add(id, MOST_CLOSED);
         }
     }
 
@@ -120,9 +121,10 @@ impl Costs {
             (self.sum, self.since) = (0, now);
         }
         self.sum += mem::take(&mut self.new);
-        match self.sum > MOST_COSTS {
-            true => Err(ErrorCode::ENHANCE_YOUR_CALM),
-            false => Ok(()),
+        if self.sum > MOST_COSTS {
+            Err(ErrorCode::ENHANCE_YOUR_CALM)
+        } else {
+            Ok(())
         }
     }
 }
@@ -143,7 +145,7 @@ impl Connection {
         while !rest.is_empty() {
             let step = self.step(rest, now, events);
             match step.and_then(|used| self.costs.check(now).map(|()| used)) {
-                Ok(used) => rest = rest.get(used..).unwrap_or_default(),
+                Ok(used) => rest = rest.split_at(used).1,
                 Err(code) => {
                     self.fail(code, events);
                     return Err(code);
@@ -155,9 +157,10 @@ impl Connection {
             Input::Preface { .. } | Input::Payload { .. } => true,
             Input::Data(_) | Input::Skip { .. } => false,
         };
-        match is_incomplete {
-            true => _ = self.incomplete_since.get_or_insert(now),
-            false => self.incomplete_since = None,
+        if is_incomplete {
+            _ = self.incomplete_since.get_or_insert(now);
+        } else {
+            self.incomplete_since = None;
         }
         Ok(())
     }
@@ -171,7 +174,7 @@ impl Connection {
     ) -> Result<usize, ErrorCode> {
         match &mut self.input {
             Input::Preface { matched } => {
-                let expected = PREFACE.get(*matched..).unwrap_or_default();
+                let expected = &PREFACE[*matched..];
                 let count = expected.len().min(bytes.len());
                 if bytes.get(..count) != expected.get(..count) {
                     return Err(ErrorCode::PROTOCOL_ERROR);
@@ -184,7 +187,7 @@ impl Connection {
                 Ok(count)
             }
             Input::Header { bytes: room, have } => {
-                let missing = room.get_mut(*have..).unwrap_or_default();
+                let missing = &mut room[*have..];
                 let count = missing.len().min(bytes.len());
                 for (place, byte) in missing.iter_mut().zip(bytes) {
                     *place = *byte;
@@ -194,7 +197,7 @@ impl Connection {
                     return Ok(count);
                 }
                 let header = FrameHeader::parse(*room);
-                let behind = bytes.get(count..).unwrap_or_default();
+                let behind = bytes.split_at(count).1;
                 Ok(count + self.begin_frame(header, behind, now, events)?)
             }
             Input::Payload {
@@ -202,7 +205,7 @@ impl Connection {
                 bytes: held,
             } => {
                 let count = (header.length - held.len()).min(bytes.len());
-                held.extend_from_slice(bytes.get(..count).unwrap_or_default());
+                held.extend_from_slice(bytes.split_at(count).0);
                 if held.len() == header.length {
                     let (header, payload) = (*header, mem::take(held));
                     self.input = Input::default();
@@ -305,9 +308,10 @@ impl Connection {
     /// Whether no frame can belong to this stream yet.
     pub(super) fn is_idle(&self, id: u32) -> bool {
         let is_from_peer = (id % 2 == 1) == (self.role == Role::Server);
-        match is_from_peer {
-            true => id > self.last_from_peer,
-            false => self.role == Role::Server || id >= self.next_id,
+        if is_from_peer {
+            id > self.last_from_peer
+        } else {
+            self.role == Role::Server || id >= self.next_id
         }
     }
 
@@ -407,10 +411,10 @@ impl Connection {
                 padding
             }
         };
-        let behind = bytes.get(used..).unwrap_or_default();
+        let behind = bytes.split_at(used).1;
         let count = data.left.saturating_sub(padding).min(behind.len());
         if count > 0 {
-            self.body(data.id, behind.get(..count).unwrap_or_default(), events);
+            self.body(data.id, behind.split_at(count).0, events);
             data.left -= count;
             used += count;
         }

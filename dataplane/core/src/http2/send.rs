@@ -17,7 +17,6 @@ pub struct Fields<'a> {
 
 impl<'a> Fields<'a> {
     /// Fields of a response, or trailers, that are appended to `out`.
-    #[must_use]
     pub fn new(out: &'a mut Vec<u8>) -> Self {
         Self {
             out,
@@ -38,9 +37,10 @@ impl Sink for Fields<'_> {
     }
 
     fn field(&mut self, name: &str, value: &[u8]) {
-        match self.needs_authority {
-            true => self.field_with(name, |out| out.extend_from_slice(value)),
-            false => hpack::encode_field(self.out, name, value),
+        if self.needs_authority {
+            self.field_with(name, |out| out.extend_from_slice(value));
+        } else {
+            hpack::encode_field(self.out, name, value);
         }
     }
 }
@@ -50,7 +50,7 @@ pub fn request_block(out: &mut Vec<u8>, to: &ToEndpoint<'_>, scheme: Scheme) {
     hpack::encode_method(out, to.request.method.as_bytes());
     hpack::encode_scheme(out, scheme.name().as_bytes());
     hpack::encode_path(out, |out| to.write_target(out));
-    // The first field is the host, so `:authority` stands beside the other pseudo-header fields.
+    // The first field is the host, so `:authority` is next to the other pseudo-header fields.
     let mut fields = Fields {
         out,
         needs_authority: true,
@@ -146,7 +146,6 @@ impl Connection {
         Ok(())
     }
 
-    /// Resets the stream.
     pub fn reset(&mut self, key: Key, code: ErrorCode) {
         if let Some(stream) = self.streams.get(key)
             && !stream.is_closed()
@@ -157,7 +156,7 @@ impl Connection {
         }
     }
 
-    /// Frees the stream's place. If it has not ended, the peer is told that nobody needs it any more.
+    /// Frees the stream's place. If it has not ended, the peer is sent a reset.
     pub fn release(&mut self, key: Key) {
         let code = match self.streams.get(key) {
             // The response is whole, and the rest of the request is not needed.

@@ -11,7 +11,6 @@ pub struct Key(u32);
 
 impl Key {
     /// The place as an index. Places are used again, so indices stay small.
-    #[must_use]
     pub fn index(self) -> usize {
         self.0 as usize
     }
@@ -20,7 +19,6 @@ impl Key {
 /// How a stream was ended before its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reset {
-    /// The peer has reset it.
     ByPeer(ErrorCode),
     /// The peer has done nothing about it, and the request may be sent again elsewhere.
     Refused,
@@ -61,7 +59,7 @@ pub(super) struct Stream {
     pub(super) window: i64,
     /// How many bytes of the body have come, or belong to a frame that has begun, and are not yet released.
     pub(super) unreleased: i64,
-    /// What `window` and `unreleased` add up to when the peer has been told of everything.
+    /// What `window` and `unreleased` add up to when the peer has been granted everything.
     pub(super) target: i64,
     /// How many bytes the peer accepts.
     pub(super) send_window: i64,
@@ -164,7 +162,6 @@ impl Streams {
         self.by_id.len()
     }
 
-    /// All streams.
     pub(super) fn all_mut(&mut self) -> impl Iterator<Item = (Key, &mut Stream)> {
         let places = self.places.iter_mut().enumerate();
         places.filter_map(|(place, stream)| {

@@ -6,8 +6,8 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::graph::Graph;
 use super::{FrontendEdge, ServiceUsers, node};
-use crate::plan::Transport;
 use crate::table;
+use crate::table::Transport;
 
 /// Writes the warnings.
 pub(super) struct WarningWriter<'a, F, S> {

@@ -252,7 +252,7 @@ fn a_frontend_that_is_closed_by_hand_does_not_listen_until_it_is_opened() {
 
 fn moved(plan: &Plan, from: &str, to: Option<&str>) -> Plan {
     let change = OverrideChange::Address(name("s"), at(from), to.map(at));
-    assert_eq!(plan.overrides().refuses(&change, plan), None);
+    assert_eq!(plan.refuses(plan.overrides(), &change), None);
     changed(plan, |overrides| overrides.change(&change))
 }
 
@@ -322,7 +322,7 @@ fn an_address_that_cannot_be_is_refused_with_its_reason() {
     let plan = moved(&plan, "10.0.0.1:80", Some("10.0.0.9:80"));
     let refused = |service, address, wanted| {
         let change = OverrideChange::Address(name(service), at(address), Some(at(wanted)));
-        let why = plan.overrides().refuses(&change, &plan);
+        let why = plan.refuses(plan.overrides(), &change);
         why.map(|why| why.to_string()).unwrap_or_default()
     };
     for (service, address, wanted, why) in [
@@ -360,7 +360,7 @@ fn an_address_that_cannot_be_is_refused_with_its_reason() {
     let own = OverrideChange::Address(name("s"), at("10.0.0.2:80"), Some(at("127.0.0.1:80")));
     let looped = changed(&plan, |overrides| overrides.change(&own));
     assert_eq!(
-        own.loop_in(&looped),
+        looped.loop_by(&own),
         Some(OverrideRefusal::Loop(at("127.0.0.1:80")))
     );
 }
@@ -371,10 +371,10 @@ fn the_port_of_checks_is_changed_where_there_are_checks() {
     let port =
         |port| OverrideChange::CheckPort(name("s"), at("10.0.0.1:80"), NonZeroU16::new(port));
     let unchecked = served(&Plan::default(), TABLE);
-    let why = unchecked.overrides().refuses(&port(9), &unchecked);
+    let why = unchecked.refuses(unchecked.overrides(), &port(9));
     assert_eq!(why, Some(OverrideRefusal::NoChecks));
     let plan = served(&unchecked, &checked);
-    assert_eq!(plan.overrides().refuses(&port(9), &plan), None);
+    assert_eq!(plan.refuses(plan.overrides(), &port(9)), None);
     let ports = |plan: &Plan| -> Vec<_> {
         let service = plan.service("s").unwrap();
         let ports = (0..2).map(|index| service.check_port(index));

@@ -9,23 +9,22 @@
 use std::hint::select_unpredictable;
 
 use crate::endpoint::FULL_SHARE;
+use crate::hash::client_hash;
 use crate::moment::Moment;
 use crate::rng::mix;
 use crate::service::{Endpoint, Service};
 
-use super::Key;
-use super::hash::client_hash;
 use super::tier::Candidates;
+use super::{Key, PickMethod};
 
 /// The winner among all ready endpoints, if it can take the client.
 pub(super) fn pick_fast(service: &Service, key: &Key, now: Moment) -> Option<usize> {
-    let client = client_hash(key, service.method);
-    let index = match service.even {
-        true => best_draw(client, &service.endpoints),
-        false => {
-            let all = service.endpoints.iter().enumerate();
-            best_rank(client, all.filter(|(_, endpoint)| endpoint.is_ready()))
-        }
+    let client = key_hash(key, service.method);
+    let index = if service.even {
+        best_draw(client, &service.endpoints)
+    } else {
+        let all = service.endpoints.iter().enumerate();
+        best_rank(client, all.filter(|(_, endpoint)| endpoint.is_ready()))
     }?;
     let endpoint = service.endpoints.get(index)?;
     let takes = endpoint.is_best(now)
@@ -36,11 +35,15 @@ pub(super) fn pick_fast(service: &Service, key: &Key, now: Moment) -> Option<usi
 
 /// The winner among the candidates. Endpoints whose slow start has not reached this client yet are used last.
 pub(super) fn choose(candidates: &Candidates<'_>, key: &Key) -> Option<usize> {
-    let client = client_hash(key, candidates.service.method);
+    let client = key_hash(key, candidates.service.method);
     let grown = candidates
         .open_endpoints()
         .filter(|(_, endpoint)| has_grown_to(candidates.service, client, endpoint, candidates.now));
     best_rank(client, grown).or_else(|| best_rank(client, candidates.open_endpoints()))
+}
+
+fn key_hash(key: &Key, method: PickMethod) -> u64 {
+    client_hash(key.client, method == PickMethod::ByClientAndPort)
 }
 
 /// The winner among ready endpoints of equal weight. The comparison is unpredictable for the processor, and a mispredicted

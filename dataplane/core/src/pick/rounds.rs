@@ -15,7 +15,6 @@ use super::Tried;
 impl Service {
     /// The pause before the next round; `None` if there is no next round: before any attempt, when `retries` are used up, when
     /// no endpoint may be picked, or when the pause would not end before `deadline`, the end of the connect timeout.
-    #[must_use]
     pub fn pause(&self, tried: &Tried, now: Moment, deadline: Moment) -> Option<Duration> {
         let doublings = 1_u32.checked_shl(tried.rounds).unwrap_or(u32::MAX);
         let pause = FIRST_PAUSE.saturating_mul(doublings).min(LONGEST_PAUSE);
@@ -27,7 +26,6 @@ impl Service {
     }
 
     /// Whether a client has used up its `retries`.
-    #[must_use]
     pub fn is_spent(&self, tried: &Tried) -> bool {
         tried.len() > usize::from(self.spec().retries)
     }

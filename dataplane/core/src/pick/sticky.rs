@@ -153,9 +153,10 @@ impl Service {
     fn index_of(&self, remembered: RememberedEndpoint) -> Option<usize> {
         let index = remembered.index as usize;
         let is_it = |endpoint: &Endpoint| endpoint.hash == remembered.endpoint;
-        match self.endpoints.get(index).is_some_and(is_it) {
-            true => Some(index),
-            false => self.endpoints.iter().position(is_it),
+        if self.endpoints.get(index).is_some_and(is_it) {
+            Some(index)
+        } else {
+            self.endpoints.iter().position(is_it)
         }
     }
 
@@ -168,14 +169,16 @@ impl Service {
                 self.best_tier(tried, now)
                     .is_some_and(|found| found.tier == Tier::Anybody)
             };
-            return match endpoint.is_eligible() && nobody_passes() {
-                true => Availability::Now,
-                false => Availability::Unusable,
+            return if endpoint.is_eligible() && nobody_passes() {
+                Availability::Now
+            } else {
+                Availability::Unusable
             };
         }
-        match endpoint.live.is_ejected(now) {
-            true => Availability::Later,
-            false => Availability::Now,
+        if endpoint.live.is_ejected(now) {
+            Availability::Later
+        } else {
+            Availability::Now
         }
     }
 }

@@ -27,7 +27,6 @@ pub(super) enum Tier {
 
 impl Service {
     /// Whether an endpoint other than the one at `index` is left to be picked, now or when it has room.
-    #[must_use]
     pub fn has_another(&self, index: usize, tried: &Tried) -> bool {
         let others = self.endpoints.iter().enumerate();
         others
@@ -36,7 +35,6 @@ impl Service {
     }
 
     /// Whether an endpoint is left to be picked for a client without affinity, now or when it has room.
-    #[must_use]
     pub fn is_usable(&self, tried: &Tried) -> bool {
         let mut endpoints = self.endpoints.iter();
         endpoints.any(|endpoint| endpoint.has_tier(self.try_all) && !tried.has(endpoint))

@@ -82,13 +82,15 @@ impl Wheel {
 
     fn at(&self, position: u64) -> Option<usize> {
         let position = usize::try_from(position).ok()?;
-        let arc = match self.ends.is_empty() {
-            true => position,
-            false => self.ends.partition_point(|end| *end as usize <= position),
+        let arc = if self.ends.is_empty() {
+            position
+        } else {
+            self.ends.partition_point(|end| *end as usize <= position)
         };
-        match self.members.is_empty() {
-            true => Some(arc),
-            false => self.members.get(arc).map(|index| *index as usize),
+        if self.members.is_empty() {
+            Some(arc)
+        } else {
+            self.members.get(arc).map(|index| *index as usize)
         }
     }
 }

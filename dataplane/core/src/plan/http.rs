@@ -51,13 +51,11 @@ impl HttpFrontend {
     }
 
     /// The routes of requests: those whose connections are not relayed unopened.
-    #[must_use]
     pub fn routes(&self) -> &HttpRoutes {
         &self.routes
     }
 
     /// https: which connections are relayed unopened. `None`: TLS ends here for all.
-    #[must_use]
     pub fn unopened(&self) -> Option<&SniRoutes> {
         self.unopened.as_ref()
     }
@@ -81,13 +79,11 @@ impl HttpFrontend {
     }
 
     /// How HTTP is spoken with clients.
-    #[must_use]
     pub fn options(&self) -> &Arc<HttpOptions> {
         &self.options
     }
 
     /// Whether TLS ends here.
-    #[must_use]
     pub fn is_https(&self) -> bool {
         self.options.is_https
     }

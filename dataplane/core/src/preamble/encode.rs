@@ -3,11 +3,11 @@
 //! The dial, the UDP loop and the health checks use it. Everything is appended to the caller's buffer, which can be reused:
 //! with enough capacity nothing is allocated. [`super::step`] can read whatever is written here.
 
-use std::io::Write;
 use std::net::IpAddr;
 
-use super::crc32c;
-use super::tlv::LONGEST_UNIQUE_ID;
+use crate::text::Append;
+
+use super::tlv::{CRC32C, LONGEST_UNIQUE_ID};
 use super::v2::SIGNATURE;
 use super::{Addresses, Tlv, Transport};
 
@@ -19,11 +19,10 @@ pub fn encode_v1(addresses: Addresses, out: &mut Vec<u8>) {
     let [source, destination] = in_one_family(addresses);
     let family = if source.is_ipv4() { "TCP4" } else { "TCP6" };
     let (source_port, destination_port) = (addresses.source.port(), addresses.destination.port());
-    let written = write!(
+    write!(
         out,
         "PROXY {family} {source} {destination} {source_port} {destination_port}\r\n"
     );
-    debug_assert!(written.is_ok(), "a vector takes whatever comes");
 }
 
 /// Appends a version 2 header to `out`: exactly 28 bytes for IPv4 or 52 for IPv6 without `extras`,
@@ -38,8 +37,8 @@ pub fn encode_v2(
     let ends = in_one_family(addresses);
     let family = if ends[0].is_ipv4() { 0x10 } else { 0x20 };
     let transport = match transport {
-        Transport::Stream => 1,
-        Transport::Datagram => 2,
+        Transport::Tcp => 1,
+        Transport::Udp => 2,
     };
     out.extend_from_slice(&SIGNATURE);
     out.extend_from_slice(&[VERSION_AND_PROXY, family | transport]);
@@ -55,7 +54,7 @@ pub fn encode_v2(
         extras.write(out);
     });
     if extras.has_checksum {
-        fill_in_checksum(start, out);
+        fill_in_checksum(out.split_at_mut(start).1);
     }
 }
 
@@ -101,7 +100,6 @@ pub enum ClientCertificate {
     Absent,
     /// Earlier in the session that this connection resumes.
     InSession,
-    /// In this connection.
     InConnection,
 }
 
@@ -178,13 +176,12 @@ fn with_length(out: &mut Vec<u8>, content: impl FnOnce(&mut Vec<u8>)) {
     }
 }
 
-/// Replaces the last four bytes of the header that begins at `start`, which are zeros, by its checksum.
-fn fill_in_checksum(start: usize, out: &mut Vec<u8>) {
-    let sum = crc32c::Sum::new()
-        .with(out.get(start..).unwrap_or_default())
-        .value();
-    out.truncate(out.len() - 4);
-    out.extend_from_slice(&sum.to_be_bytes());
+/// Replaces the last four bytes of the header, which are zeros, by its checksum.
+fn fill_in_checksum(header: &mut [u8]) {
+    let sum = CRC32C.checksum(header);
+    if let Some(field) = header.last_chunk_mut() {
+        *field = sum.to_be_bytes();
+    }
 }
 
 /// The longest text to send: enough for any host name, and the most that haproxy accepts.

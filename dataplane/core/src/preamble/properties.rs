@@ -7,8 +7,8 @@ use proptest::prelude::*;
 use super::vectors::{Oracle, VECTORS};
 use super::*;
 
-fn read(bytes: &[u8]) -> Step<'_> {
-    step(bytes, Versions::Both, Transport::Stream)
+fn read(bytes: &[u8]) -> Parsed<'_> {
+    step(bytes, Versions::Both, Transport::Tcp)
 }
 
 proptest! {
@@ -44,7 +44,7 @@ proptest! {
         prop_assert!((22..=104).contains(&length));
         bytes.extend(behind);
         oracle::check(&bytes);
-        let Step::Header(header) = read(&bytes) else { panic!("{bytes:?}") };
+        let Parsed::Header(header) = read(&bytes) else { panic!("{bytes:?}") };
         prop_assert_eq!((header.length, header.addresses.canonical()), (length, ends.canonical()));
     }
 
@@ -79,7 +79,7 @@ proptest! {
         };
         let mut bytes = Vec::new();
         encode_v2(ends, transport, &extras, &mut bytes);
-        let Step::Header(header) = step(&bytes, Versions::V2, transport) else {
+        let Parsed::Header(header) = step(&bytes, Versions::V2, transport) else {
             panic!("{bytes:?}")
         };
         prop_assert_eq!(header.length, bytes.len());
@@ -108,10 +108,10 @@ proptest! {
     ) {
         let mut bytes = Vec::new();
         let extras = Extras { has_checksum: true, ..Extras::default() };
-        encode_v2(ends, Transport::Stream, &extras, &mut bytes);
+        encode_v2(ends, Transport::Tcp, &extras, &mut bytes);
         let addresses = 16..bytes.len() - 7;
         bytes[addresses.start + at.index(addresses.len())] ^= change;
-        prop_assert_eq!(read(&bytes), Step::Reject(Reason::Checksum));
+        prop_assert_eq!(read(&bytes), Parsed::Reject(Reason::Checksum));
     }
 
     #[test]
@@ -148,11 +148,11 @@ proptest! {
         bytes.extend(b"\r\n\r\n");
         let theirs = second_opinion(&bytes);
         match read(&bytes) {
-            Step::Header(header) => {
+            Parsed::Header(header) => {
                 let Opinion { named, length } = theirs.unwrap();
                 prop_assert_eq!((Some(header.addresses), header.length), (named, length));
             }
-            Step::Reject(_) => {
+            Parsed::Reject(_) => {
                 let known = byte == b'+' || (6..11).contains(&at);
                 prop_assert!(theirs.is_none() || known, "only we refuse {bytes:?}");
             }
@@ -169,9 +169,9 @@ fn the_other_crate_agrees_on_the_vectors() {
     {
         // That crate does not know the listener's transport and accepts a UDP header.
         let transport = if vector.name == "b03" {
-            Transport::Datagram
+            Transport::Udp
         } else {
-            Transport::Stream
+            Transport::Tcp
         };
         let bytes = vector.sent.bytes();
         let (ours, theirs) = (
@@ -180,7 +180,7 @@ fn the_other_crate_agrees_on_the_vectors() {
         );
         match (ours, theirs) {
             (
-                Step::Header(header),
+                Parsed::Header(header),
                 Some(Opinion {
                     named: Some(ends),
                     length,
@@ -194,7 +194,7 @@ fn the_other_crate_agrees_on_the_vectors() {
                 );
             }
             (
-                Step::Local { length: ours },
+                Parsed::Local { length: ours },
                 Some(Opinion {
                     named: None,
                     length,
@@ -202,7 +202,7 @@ fn the_other_crate_agrees_on_the_vectors() {
             ) => {
                 assert_eq!(ours, length, "{}", vector.name);
             }
-            (Step::Reject(_), None) => {}
+            (Parsed::Reject(_), None) => {}
             (ours, _) => panic!("{}: {ours:?}", vector.name),
         }
     }
@@ -276,7 +276,7 @@ fn any_addresses() -> impl Strategy<Value = Addresses> {
 }
 
 fn any_transport() -> impl Strategy<Value = Transport> {
-    prop_oneof![Just(Transport::Stream), Just(Transport::Datagram)]
+    prop_oneof![Just(Transport::Tcp), Just(Transport::Udp)]
 }
 
 fn any_text() -> impl Strategy<Value = Option<String>> {

@@ -6,8 +6,8 @@ use std::path::Path;
 use super::vectors::{Expected, VECTORS, Vector, addresses};
 use super::*;
 
-fn read(bytes: &[u8]) -> Step<'_> {
-    step(bytes, Versions::Both, Transport::Stream)
+fn read(bytes: &[u8]) -> Parsed<'_> {
+    step(bytes, Versions::Both, Transport::Tcp)
 }
 
 #[test]
@@ -21,12 +21,14 @@ fn every_vector_gets_its_verdict_at_once() {
     {
         let bytes = sent.bytes();
         match (*expected, read(&bytes)) {
-            (Expected::Named(ends, behind), Step::Header(header)) => {
+            (Expected::Named(ends, behind), Parsed::Header(header)) => {
                 assert_eq!(header.addresses, addresses(ends), "{name}");
                 assert_eq!(header.length, bytes.len() - behind, "{name}");
             }
-            (Expected::Local, Step::Local { length }) => assert_eq!(length, bytes.len(), "{name}"),
-            (Expected::Need, Step::Need(_)) | (Expected::RejectAt(_), Step::Reject(_)) => {}
+            (Expected::Local, Parsed::Local { length }) => {
+                assert_eq!(length, bytes.len(), "{name}");
+            }
+            (Expected::Need, Parsed::Need(_)) | (Expected::RejectAt(_), Parsed::Reject(_)) => {}
             (_, seen) => panic!("{name}: {seen:?}"),
         }
     }
@@ -45,14 +47,14 @@ fn every_vector_gets_the_same_verdict_byte_by_byte() {
         let whole = read(&bytes);
         let decided_at = match (*expected, whole) {
             (Expected::RejectAt(at), _) => at,
-            (_, Step::Header(Header { length, .. }) | Step::Local { length }) => length,
+            (_, Parsed::Header(Header { length, .. }) | Parsed::Local { length }) => length,
             _ => usize::MAX,
         };
         for length in 0..=bytes.len() {
             let seen = read(&bytes[..length]);
             if length < decided_at {
                 assert!(
-                    matches!(seen, Step::Need(_)),
+                    matches!(seen, Parsed::Need(_)),
                     "{name} at {length}: {seen:?}"
                 );
             } else {
@@ -100,14 +102,14 @@ fn udp_on_a_udp_listener_names_the_client() {
     };
     let client = SocketAddr::from(([9, 9, 9, 9], 0x0909));
     let datagram = v2(0x12);
-    let Step::Header(header) = step(&datagram, Versions::Both, Transport::Datagram) else {
+    let Parsed::Header(header) = step(&datagram, Versions::Both, Transport::Udp) else {
         panic!("a complete header");
     };
     assert_eq!((header.length, header.addresses.source), (28, client));
     let stream = v2(0x11);
     assert_eq!(
-        step(&stream, Versions::Both, Transport::Datagram),
-        Step::Local { length: 28 }
+        step(&stream, Versions::Both, Transport::Udp),
+        Parsed::Local { length: 28 }
     );
 }
 
@@ -125,23 +127,23 @@ fn a_datagram_without_a_whole_header_is_refused() {
         (b"hello", Reason::Signature),
     ];
     for (bytes, reason) in cases {
-        let seen = step(bytes, Versions::Both, Transport::Datagram);
-        assert_eq!(seen, Step::Reject(reason), "{bytes:?}");
+        let seen = step(bytes, Versions::Both, Transport::Udp);
+        assert_eq!(seen, Parsed::Reject(reason), "{bytes:?}");
     }
 }
 
 #[test]
 fn a_version_that_is_not_taken_is_refused_at_its_first_byte() {
-    let refused = Step::Reject(Reason::VersionNotAccepted);
-    assert_eq!(step(b"P", Versions::V2, Transport::Stream), refused);
-    assert_eq!(step(b"\r", Versions::V1, Transport::Stream), refused);
+    let refused = Parsed::Reject(Reason::VersionNotAccepted);
+    assert_eq!(step(b"P", Versions::V2, Transport::Tcp), refused);
+    assert_eq!(step(b"\r", Versions::V1, Transport::Tcp), refused);
     assert!(matches!(
-        step(b"P", Versions::V1, Transport::Stream),
-        Step::Need(14)
+        step(b"P", Versions::V1, Transport::Tcp),
+        Parsed::Need(14)
     ));
     assert!(matches!(
-        step(b"\r", Versions::V2, Transport::Stream),
-        Step::Need(15)
+        step(b"\r", Versions::V2, Transport::Tcp),
+        Parsed::Need(15)
     ));
 }
 
@@ -160,7 +162,7 @@ fn refusals_say_what_is_wrong() {
     ];
     for (name, reason) in cases {
         let vector = VECTORS.iter().find(|vector| vector.name == name).unwrap();
-        assert_eq!(read(&vector.sent.bytes()), Step::Reject(reason), "{name}");
+        assert_eq!(read(&vector.sent.bytes()), Parsed::Reject(reason), "{name}");
     }
 }
 
@@ -180,10 +182,10 @@ fn with_fields(fields: &[u8]) -> Vec<u8> {
 fn an_authority_that_is_no_text_is_refused() {
     assert_eq!(
         read(&with_fields(b"\x02\0\x02a\xff")),
-        Step::Reject(Reason::AuthorityNotText)
+        Parsed::Reject(Reason::AuthorityNotText)
     );
     let header = with_fields("\u{2}\0\u{5}gr\u{fc}n".as_bytes());
-    let Step::Header(header) = read(&header) else {
+    let Parsed::Header(header) = read(&header) else {
         panic!("{header:?}")
     };
     assert_eq!(header.tlvs.authority(), Some("gr\u{fc}n"));
@@ -192,14 +194,14 @@ fn an_authority_that_is_no_text_is_refused() {
 #[test]
 fn a_second_checksum_is_refused() {
     let twice = with_fields(b"\x03\0\x04\0\0\0\0\x03\0\x04\0\0\0\0");
-    assert_eq!(read(&twice), Step::Reject(Reason::ChecksumTwice));
+    assert_eq!(read(&twice), Parsed::Reject(Reason::ChecksumTwice));
 }
 
 #[test]
 fn a_header_for_another_transport_is_still_checked() {
     let mut broken = with_fields(b"\x02\0\x0a12345");
     broken[13] = 0x12;
-    assert_eq!(read(&broken), Step::Reject(Reason::TlvOverrun));
+    assert_eq!(read(&broken), Parsed::Reject(Reason::TlvOverrun));
 }
 
 #[test]
@@ -210,11 +212,11 @@ fn the_cap_is_the_last_length_taken() {
     let fits = filled(4096 - 12 - 3);
     assert!(matches!(
         read(&fits),
-        Step::Header(Header { length: 4112, .. })
+        Parsed::Header(Header { length: 4112, .. })
     ));
     oracle::check(&fits);
     let over = filled(4096 - 12 - 2);
-    assert_eq!(read(&over[..16]), Step::Reject(Reason::TooLong));
+    assert_eq!(read(&over[..16]), Parsed::Reject(Reason::TooLong));
 }
 
 #[test]
@@ -240,7 +242,7 @@ fn families_are_chosen_as_the_ends_need() {
         encode_v1(ends, &mut out);
         assert_eq!(str::from_utf8(&out), Ok(line));
         out.clear();
-        encode_v2(ends, Transport::Stream, &Extras::default(), &mut out);
+        encode_v2(ends, Transport::Tcp, &Extras::default(), &mut out);
         assert_eq!(
             out.len(),
             if line.starts_with("PROXY TCP4") {
@@ -296,7 +298,7 @@ fn what_is_written_is_what_the_vectors_say() {
     ];
     for (name, extras) in cases {
         let mut out = Vec::new();
-        encode_v2(ends, Transport::Stream, &extras, &mut out);
+        encode_v2(ends, Transport::Tcp, &extras, &mut out);
         let vector = VECTORS
             .iter()
             .find(|vector| vector.name == name)
@@ -348,12 +350,12 @@ fn what_does_not_fit_is_left_out_and_the_rest_stays() {
         (absent, 52 + 8 + 7),
     ] {
         let mut out = b"kept".to_vec();
-        encode_v2(ends, Transport::Datagram, &extras, &mut out);
+        encode_v2(ends, Transport::Udp, &extras, &mut out);
         let header = out.strip_prefix(b"kept").unwrap();
         assert_eq!(header.len(), size);
-        let seen = step(header, Versions::V2, Transport::Datagram);
+        let seen = step(header, Versions::V2, Transport::Udp);
         assert!(
-            matches!(seen, Step::Header(Header { length, .. }) if length == size),
+            matches!(seen, Parsed::Header(Header { length, .. }) if length == size),
             "{seen:?}"
         );
     }

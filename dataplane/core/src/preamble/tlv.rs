@@ -3,14 +3,11 @@
 //! They are checked once, when the header is complete. Afterwards iterating over them cannot fail.
 
 use super::Reason;
-use super::crc32c;
 
-/// One field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tlv<'a> {
     /// Its type: [`Tlv::AUTHORITY`] and so on, or a number known only to sender and receiver.
     pub kind: u8,
-    /// Its value.
     pub value: &'a [u8],
 }
 
@@ -48,13 +45,11 @@ impl<'a> Tlvs<'a> {
 
     /// The host name that the client asked for. It is UTF-8, since a header where it is not is
     /// refused; it may still hold control characters, which a log has to escape.
-    #[must_use]
     pub fn authority(self) -> Option<&'a str> {
         str::from_utf8(self.first(Tlv::AUTHORITY)?).ok()
     }
 
     /// The sender's id of the connection: up to 128 bytes of any value.
-    #[must_use]
     pub fn unique_id(self) -> Option<&'a [u8]> {
         self.first(Tlv::UNIQUE_ID)
     }
@@ -73,7 +68,7 @@ impl<'a> Tlvs<'a> {
 
     /// The fields of `header`, which is complete, from byte `start` to its end.
     pub(super) fn check(header: &'a [u8], start: usize) -> Result<Self, Reason> {
-        let fields = header.get(start..).unwrap_or_default();
+        let fields = header.get(start..).ok_or(Reason::TooShort)?;
         let mut checksum = None;
         let mut rest = fields;
         while !rest.is_empty() {
@@ -112,9 +107,12 @@ fn check_ssl(value: &[u8]) -> Result<(), Reason> {
 /// The checksum covers the whole header with its own four bytes, which end where `behind` begins, taken as zeros.
 fn check_sum(header: &[u8], tlv: Tlv<'_>, behind: &[u8]) -> Result<(), Reason> {
     let value_start = header.len() - behind.len() - tlv.value.len();
-    let before = header.get(..value_start).unwrap_or_default();
-    let sum = crc32c::Sum::new().with(before).with(&[0; 4]).with(behind);
-    if tlv.value == sum.value().to_be_bytes() {
+    let before = &header[..value_start];
+    let mut sum = CRC32C.digest();
+    for part in [before, &[0; 4], behind] {
+        sum.update(part);
+    }
+    if tlv.value == sum.finalize().to_be_bytes() {
         Ok(())
     } else {
         Err(Reason::Checksum)
@@ -128,6 +126,8 @@ fn split(bytes: &[u8]) -> Option<(Tlv<'_>, &[u8])> {
     Some((Tlv { kind, value }, rest))
 }
 
+/// The checksum of a header.
+pub(super) static CRC32C: crc::Crc<u32> = crc::Crc::<u32>::new(&crc::CRC_32_ISCSI);
 /// The bound of the protocol.
 pub(super) const LONGEST_UNIQUE_ID: usize = 128;
 /// The flags and the verification result, before the nested fields of the SSL TLV.

@@ -6,7 +6,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 
-use super::{Addresses, Header, Reason, Step, Tlvs, Transport};
+use super::{Addresses, Header, Parsed, Reason, Tlvs, Transport};
 
 /// The first byte of every line.
 pub(super) const FIRST_BYTE: u8 = b'P';
@@ -15,23 +15,23 @@ pub(super) const SHORTEST: usize = 15;
 /// The bound of the protocol, CR LF included.
 pub(super) const LONGEST: usize = 107;
 
-pub(super) fn step(bytes: &[u8], transport: Transport) -> Step<'_> {
-    if transport == Transport::Datagram {
-        return Step::Reject(Reason::TextInDatagram);
+pub(super) fn step(bytes: &[u8], transport: Transport) -> Parsed<'_> {
+    if transport == Transport::Udp {
+        return Parsed::Reject(Reason::TextInDatagram);
     }
     let line = bytes.get(..LONGEST).unwrap_or(bytes);
     match read(line) {
-        Ok((Some(addresses), rest)) => Step::Header(Header {
+        Ok((Some(addresses), rest)) => Parsed::Header(Header {
             length: line.len() - rest.len(),
             addresses,
             tlvs: Tlvs::default(),
         }),
-        Ok((None, rest)) => Step::Local {
+        Ok((None, rest)) => Parsed::Local {
             length: line.len() - rest.len(),
         },
-        Err(Stop::Wrong(reason)) => Step::Reject(reason),
-        Err(Stop::Open) if line.len() == LONGEST => Step::Reject(Reason::LineTooLong),
-        Err(Stop::Open) => Step::Need(missing(line)),
+        Err(Stop::Wrong(reason)) => Parsed::Reject(reason),
+        Err(Stop::Open) if line.len() == LONGEST => Parsed::Reject(Reason::LineTooLong),
+        Err(Stop::Open) => Parsed::Need(missing(line)),
     }
 }
 
@@ -71,7 +71,7 @@ fn unknown(bytes: &[u8]) -> Read<'_, ()> {
                 .windows(2)
                 .position(|pair| pair == b"\r\n")
                 .ok_or(Stop::Open)?;
-            Ok(((), rest.get(end + 2..).unwrap_or_default()))
+            Ok(((), &rest[end + 2..]))
         }
         Some(_) => Err(Stop::Wrong(Reason::Protocol)),
     }

@@ -4,7 +4,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use super::{Addresses, Header, Reason, Step, Tlvs, Transport};
+use super::{Addresses, Header, Parsed, Reason, Tlvs, Transport};
 
 /// The first byte of every header.
 pub(super) const FIRST_BYTE: u8 = SIGNATURE[0];
@@ -15,11 +15,11 @@ pub(super) const FIXED: usize = 16;
 /// The longest accepted value of the length field. Legitimate senders need no more, and a peer must not make us store more.
 pub(super) const LONGEST_BODY: usize = 4096;
 
-pub(super) fn step(bytes: &[u8], transport: Transport) -> Step<'_> {
-    read(bytes, transport).unwrap_or_else(Step::Reject)
+pub(super) fn step(bytes: &[u8], transport: Transport) -> Parsed<'_> {
+    read(bytes, transport).unwrap_or_else(Parsed::Reject)
 }
 
-fn read(bytes: &[u8], transport: Transport) -> Result<Step<'_>, Reason> {
+fn read(bytes: &[u8], transport: Transport) -> Result<Parsed<'_>, Reason> {
     if bytes
         .iter()
         .zip(&SIGNATURE)
@@ -34,7 +34,7 @@ fn read(bytes: &[u8], transport: Transport) -> Result<Step<'_>, Reason> {
         _ => Body::Ignored,
     };
     let Some(&[high, low]) = bytes.get(14..FIXED) else {
-        return Ok(Step::Need(FIXED - bytes.len()));
+        return Ok(Parsed::Need(FIXED - bytes.len()));
     };
     let declared = usize::from(u16::from_be_bytes([high, low]));
     if declared > LONGEST_BODY {
@@ -45,27 +45,27 @@ fn read(bytes: &[u8], transport: Transport) -> Result<Step<'_>, Reason> {
     }
     let length = FIXED + declared;
     let Some(header) = bytes.get(..length) else {
-        return Ok(Step::Need(length - bytes.len()));
+        return Ok(Parsed::Need(length - bytes.len()));
     };
     finish(header, body, transport)
 }
 
 /// Judges a complete header.
-fn finish(header: &[u8], body: Body, transport: Transport) -> Result<Step<'_>, Reason> {
+fn finish(header: &[u8], body: Body, transport: Transport) -> Result<Parsed<'_>, Reason> {
     let length = header.len();
     if let Body::Ignored = body {
-        return Ok(Step::Local { length });
+        return Ok(Parsed::Local { length });
     }
     // A header that is not used here is still refused if it is malformed.
     let tlvs = Tlvs::check(header, FIXED + body.address_size())?;
-    let block = header.get(FIXED..).unwrap_or_default();
+    let block = header.get(FIXED..).ok_or(Reason::TooShort)?;
     let found = match body {
         Body::Inet(described) if described == transport => addresses::<Ipv4Addr, 4>(block),
         Body::Inet6(described) if described == transport => addresses::<Ipv6Addr, 16>(block),
-        _ => return Ok(Step::Local { length }),
+        _ => return Ok(Parsed::Local { length }),
     };
     let addresses = found.ok_or(Reason::TooShort)?;
-    Ok(Step::Header(Header {
+    Ok(Parsed::Header(Header {
         length,
         addresses,
         tlvs,
@@ -103,8 +103,8 @@ impl Body {
     fn read(byte: u8) -> Result<Self, Reason> {
         let transport = match byte & 0x0f {
             0 => None,
-            1 => Some(Transport::Stream),
-            2 => Some(Transport::Datagram),
+            1 => Some(Transport::Tcp),
+            2 => Some(Transport::Udp),
             _ => return Err(Reason::Transport),
         };
         match (byte >> 4, transport) {

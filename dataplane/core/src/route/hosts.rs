@@ -35,7 +35,7 @@ struct Entry<T> {
 const LONGEST_NAME: usize = 253;
 
 impl<T> Hosts<T> {
-    /// `None` stands for any host. No host may come twice.
+    /// `None` means any host. No host may come twice.
     pub(super) fn new<'t>(hosts: impl IntoIterator<Item = (Option<&'t HostPattern>, T)>) -> Self {
         let mut any = Small::default();
         let mut names: BTreeMap<&str, Name> = BTreeMap::new();
@@ -103,7 +103,7 @@ impl<T> Hosts<T> {
                 if length == bytes.len() {
                     best.exact = name.exact;
                 }
-                // A wildcard stands for one label at least, and for whole labels.
+                // A wildcard matches one label at least, and for whole labels.
                 let before = bytes.len().checked_sub(length + 1);
                 if before.is_some_and(|dot| dot > 0 && bytes.get(dot) == Some(&b'.')) {
                     best.under = name.under.or(best.under);
@@ -113,7 +113,6 @@ impl<T> Hosts<T> {
     }
 }
 
-/// Groups values by their host.
 pub(super) fn grouped<'t, T>(
     parts: impl Iterator<Item = (Option<&'t HostPattern>, T)>,
 ) -> BTreeMap<Option<&'t HostPattern>, Vec<T>> {

@@ -25,7 +25,7 @@ fn is_normal(path: &[u8]) -> bool {
     let mut previous = 0;
     path.iter().enumerate().all(|(at, byte)| {
         let before = std::mem::replace(&mut previous, *byte);
-        let rest = || path.get(at + 1..).unwrap_or_default();
+        let rest = || &path[at + 1..];
         match byte {
             b'%' => unreserved(rest()).is_none(),
             b'/' => before != b'/',

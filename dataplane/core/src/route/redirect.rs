@@ -23,7 +23,7 @@ pub struct Redirect {
 }
 
 impl Redirect {
-    pub(super) fn new(redirect: &table::Redirect) -> Self {
+    pub(crate) fn new(redirect: &table::Redirect) -> Self {
         Self {
             location: redirect.location.as_deref().map(|text| text.trim().into()),
             scheme: redirect.scheme.as_deref().map(|scheme| match scheme {
@@ -112,8 +112,7 @@ impl Redirect {
             (None, None, path) => write_encoded(out, path.as_bytes()),
         }
         // Browsers take the word behind two slashes for a host, and a client chooses its path.
-        let path = out.get(start..).unwrap_or_default();
-        if self.is_relative && matches!(path, [b'/', b'/' | b'\\', ..]) {
+        if self.is_relative && matches!(out[start..], [b'/', b'/' | b'\\', ..]) {
             out.splice(start..start, *b"/.");
         }
         if let Some(query) = request.query
@@ -127,12 +126,11 @@ impl Redirect {
 
 fn write_encoded(out: &mut Vec<u8>, text: &[u8]) {
     for byte in text {
-        match byte.is_ascii_graphic() {
-            true => out.push(*byte),
-            false => {
-                let digit = |half: u8| HEX.get(usize::from(half)).copied().unwrap_or_default();
-                out.extend_from_slice(&[b'%', digit(byte >> 4), digit(byte & 15)]);
-            }
+        if byte.is_ascii_graphic() {
+            out.push(*byte);
+        } else {
+            let digit = |half: u8| HEX[usize::from(half)];
+            out.extend_from_slice(&[b'%', digit(byte >> 4), digit(byte & 15)]);
         }
     }
 }

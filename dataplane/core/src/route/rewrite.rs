@@ -19,7 +19,6 @@ struct NewPath {
     replaces: Replaced,
 }
 
-/// What is replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Replaced {
     /// The part that was matched in this way.
@@ -55,7 +54,6 @@ impl Rewrite {
     }
 
     /// The host that endpoints are asked for; `None`: the client's.
-    #[must_use]
     pub fn host(&self) -> Option<&str> {
         self.host.as_deref()
     }
@@ -151,9 +149,11 @@ pub(super) fn joined<'p>(first: &'p [u8], rest: &'p [u8]) -> [&'p [u8]; 3] {
     [b"/", first, rest]
 }
 
-fn without_slashes(path: &[u8]) -> &[u8] {
-    let slashes = path.iter().take_while(|byte| **byte == b'/').count();
-    path.get(slashes..).unwrap_or_default()
+fn without_slashes(mut path: &[u8]) -> &[u8] {
+    while let Some(rest) = path.strip_prefix(b"/") {
+        path = rest;
+    }
+    path
 }
 
 #[cfg(test)]

@@ -22,9 +22,8 @@ pub struct SniRoutes {
 pub struct SniRoute {
     /// The services that get the connections.
     pub backends: Backends,
-    /// The clients that may use this route, beside the frontend's ranges. `None`: all clients.
+    /// The clients that may use this route, in addition to the frontend's ranges. `None`: all clients.
     pub sources: Option<PrefixSet>,
-    /// The count of connections of this route.
     connections: Option<Arc<Tally>>,
 }
 
@@ -81,9 +80,10 @@ impl SniRoutes {
                         .flatten()
                 })
                 .collect(),
-            otherwise: match is_tls {
-                true => Otherwise::Reset,
-                false => Otherwise::Terminate,
+            otherwise: if is_tls {
+                Otherwise::Reset
+            } else {
+                Otherwise::Terminate
             },
         }
     }

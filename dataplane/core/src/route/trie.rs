@@ -90,7 +90,7 @@ impl<T> Tries<T> {
         first_value: usize,
         branches: &mut Vec<Branch>,
     ) {
-        let own = keys.get(branch.begin..branch.end).unwrap_or_default();
+        let own = &keys[branch.begin..branch.end];
         let (Some(first), Some(last)) = (own.first(), own.last()) else {
             return;
         };
@@ -98,12 +98,11 @@ impl<T> Tries<T> {
         let pairs = first.iter().zip(last).skip(branch.depth);
         let depth = branch.depth + pairs.take_while(|(one, other)| one == other).count();
         let label = self.labels.len();
-        self.labels
-            .extend_from_slice(first.get(branch.depth..depth).unwrap_or_default());
+        self.labels.extend_from_slice(&first[branch.depth..depth]);
         let ends_here = first.len() == depth;
         let children = root + branches.len();
         let mut begin = branch.begin + usize::from(ends_here);
-        let below = own.get(usize::from(ends_here)..).unwrap_or_default();
+        let below = &own[usize::from(ends_here)..];
         for group in below.chunk_by(|one, other| one.get(depth) == other.get(depth)) {
             let end = begin + group.len();
             let byte = group.first().and_then(|key| key.get(depth));
@@ -120,9 +119,10 @@ impl<T> Tries<T> {
             label_end: small(self.labels.len()),
             children: small(children),
             children_end: small(root + branches.len()),
-            value: match ends_here {
-                true => small(first_value + branch.begin),
-                false => NONE,
+            value: if ends_here {
+                small(first_value + branch.begin)
+            } else {
+                NONE
             },
         });
     }
@@ -138,8 +138,7 @@ impl<T> Tries<T> {
         let mut length = 0;
         let mut here = self.nodes.get(index(root.0));
         while let Some(node) = here {
-            let label = self.labels.get(range(node.label, node.label_end));
-            let label = label.unwrap_or_default();
+            let label = &self.labels[range(node.label, node.label_end)];
             if !label.iter().all(|byte| text.next() == Some(*byte)) {
                 return;
             }

@@ -1,4 +1,4 @@
-//! What a route asks of requests beside their host and path.
+//! What a route asks of requests in addition to their host and path.
 
 use crate::http::Request;
 use crate::table::{self, HeaderMatch};

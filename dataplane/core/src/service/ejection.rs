@@ -33,10 +33,8 @@ pub struct FailureNews {
     pub silent_node: Option<Arc<Node>>,
 }
 
-/// An ejection of an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ejection {
-    /// The reason.
     pub reason: EjectionReason,
     /// The end of the ejection, unless a connection or a check succeeds before.
     pub until: Moment,
@@ -58,7 +56,6 @@ impl EjectionReason {
     pub const ALL: [Self; 3] = [Self::Timeout, Self::Refused, Self::Node];
 
     /// Its word in the table's reference.
-    #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
             Self::Timeout => "timeout",
@@ -68,7 +65,6 @@ impl EjectionReason {
     }
 
     /// Its index in an array of counters.
-    #[must_use]
     pub const fn index(self) -> usize {
         self as usize
     }
@@ -84,7 +80,6 @@ pub struct Node {
 
 impl Node {
     /// Creates a node without time-outs.
-    #[must_use]
     pub fn new(name: &str) -> Self {
         Self {
             name: name.into(),
@@ -92,8 +87,6 @@ impl Node {
         }
     }
 
-    /// Its name.
-    #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }

@@ -43,7 +43,6 @@ words! {
 
 impl RequestTime {
     /// The bucket of this time.
-    #[must_use]
     pub fn of(took: Duration) -> Self {
         let fits = |bucket: &Self| took <= bucket.bound();
         Self::ALL.into_iter().find(fits).unwrap_or(Self::Longer)

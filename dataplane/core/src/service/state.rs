@@ -9,7 +9,7 @@ use crate::counters;
 use crate::counters::{Counts, PerWorker, WorkerId};
 use crate::endpoint::add_time;
 use crate::gauge::Gauge;
-use crate::health::Tally;
+use crate::monitor::ServiceChecks;
 use crate::queue::Queue;
 use crate::rng::Rng;
 
@@ -33,14 +33,12 @@ pub struct ServiceState {
     pub(super) ejections: [AtomicU64; EjectionReason::ALL.len()],
     /// Held while an ejection is decided, so that `share` is respected.
     pub(super) ejecting: Mutex<()>,
-    checked: Tally,
+    checked: ServiceChecks,
     workers: usize,
     name: Box<str>,
 }
 
 impl ServiceState {
-    /// Creates the state of a new service.
-    #[must_use]
     pub fn new(name: &str, workers: usize) -> Self {
         Self {
             turns: AtomicU64::new(0),
@@ -52,44 +50,36 @@ impl ServiceState {
             counters: OnceLock::new(),
             ejections: Default::default(),
             ejecting: Mutex::new(()),
-            checked: Tally::default(),
+            checked: ServiceChecks::default(),
             workers,
             name: name.into(),
         }
     }
 
-    /// Its name.
-    #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The number of workers.
-    #[must_use]
     pub fn workers(&self) -> usize {
         self.workers
     }
 
     /// The clients that wait while its endpoints are full.
-    #[must_use]
     pub fn queue(&self) -> &Queue {
         &self.queue
     }
 
     /// The number of the next turn among its source addresses.
-    #[must_use]
     pub fn next_source(&self) -> usize {
         self.sources.fetch_add(1, Ordering::Relaxed)
     }
 
     /// The number of leases held now on its endpoints, including removed ones (`scur`).
-    #[must_use]
     pub fn current(&self) -> u32 {
         self.leases.current()
     }
 
     /// The highest number of leases so far (`smax`).
-    #[must_use]
     pub fn peak(&self) -> u32 {
         self.leases.peak()
     }
@@ -116,7 +106,6 @@ impl ServiceState {
     }
 
     /// Its affinity table, if it was ever used.
-    #[must_use]
     pub fn affinity(&self) -> Option<&Affinity> {
         self.affinity.get().map(Box::as_ref)
     }
@@ -125,8 +114,6 @@ impl ServiceState {
         self.affinity.get_or_init(|| Box::new(Affinity::new(rng)))
     }
 
-    /// The counters of `worker`.
-    #[must_use]
     pub fn counters(&self, worker: WorkerId) -> &ServiceCounters {
         self.counters
             .get_or_init(|| PerWorker::new(self.workers))
@@ -134,7 +121,6 @@ impl ServiceState {
     }
 
     /// The counters of all workers, if anything was ever counted.
-    #[must_use]
     pub fn all_counters(&self) -> Option<&PerWorker<ServiceCounters>> {
         self.counters.get()
     }
@@ -148,13 +134,11 @@ impl ServiceState {
     }
 
     /// What its checks have made of it.
-    #[must_use]
-    pub fn checked(&self) -> &Tally {
+    pub fn checked(&self) -> &ServiceChecks {
         &self.checked
     }
 
     /// How often endpoints were ejected for this reason.
-    #[must_use]
     pub fn ejections(&self, reason: EjectionReason) -> u64 {
         self.ejections
             .get(reason.index())

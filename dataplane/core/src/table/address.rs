@@ -21,7 +21,6 @@ pub enum Bind {
 
 impl Bind {
     /// The port; 0 lets the kernel choose.
-    #[must_use]
     pub fn port(&self) -> u16 {
         match self {
             Self::Any { port } => *port,
@@ -139,6 +138,21 @@ impl Leaf for IpNet {
         })
     }
 
+    fn doubt(text: &str) -> Option<Wrong> {
+        let range: Self = text.parse().ok()?;
+        let meant = unmapped(range)?;
+        let one = Self::from(range.addr().to_canonical());
+        (range.addr() != range.network()).then(|| {
+            Wrong::new(
+                format!(
+                    "means all of {meant}: {} is not its first address",
+                    range.addr()
+                ),
+                format!("write {meant}, or {one} for this address alone"),
+            )
+        })
+    }
+
     fn text(&self) -> impl fmt::Display {
         self
     }
@@ -159,7 +173,6 @@ fn unmapped(range: IpNet) -> Option<IpNet> {
 }
 
 /// What an address is that does not belong to one host, and so can be no endpoint's.
-#[must_use]
 pub fn no_single_host(address: IpAddr) -> Option<&'static str> {
     match address.to_canonical() {
         address if address.is_unspecified() => Some("no address that one can connect to"),
@@ -175,9 +188,10 @@ fn parse_address(text: &str, form: &str, least: u16) -> Result<SocketAddr, Wrong
     if let Ok(address) = text.parse::<SocketAddr>() {
         // A scope counts, and no IPv4 address has one.
         return Ok(SocketAddr::new(address.ip().to_canonical(), address.port())).map(|canonical| {
-            match canonical.is_ipv6() {
-                true => address,
-                false => canonical,
+            if canonical.is_ipv6() {
+                address
+            } else {
+                canonical
             }
         });
     }
@@ -186,9 +200,10 @@ fn parse_address(text: &str, form: &str, least: u16) -> Result<SocketAddr, Wrong
         return Err(Wrong::new("has no port", remedy));
     }
     let Some((host, port)) = text.rsplit_once(':') else {
-        return Err(match looks_like_a_name(text) {
-            true => is_a_name(form),
-            false => Wrong::new("is not an address", remedy),
+        return Err(if looks_like_a_name(text) {
+            is_a_name(form)
+        } else {
+            Wrong::new("is not an address", remedy)
         });
     };
     let bare = host
@@ -203,9 +218,10 @@ fn parse_address(text: &str, form: &str, least: u16) -> Result<SocketAddr, Wrong
             format!("expected [{host}]:{port}"),
         ));
     }
-    match looks_like_a_name(host) {
-        true => Err(is_a_name(form)),
-        false => Err(Wrong::new("is not an address", remedy)),
+    if looks_like_a_name(host) {
+        Err(is_a_name(form))
+    } else {
+        Err(Wrong::new("is not an address", remedy))
     }
 }
 
@@ -228,8 +244,9 @@ fn looks_like_a_name(host: &str) -> bool {
 }
 
 fn parse_port(text: &str) -> Option<u16> {
-    match text.bytes().all(|byte| byte.is_ascii_digit()) {
-        true => text.parse().ok(),
-        false => None,
+    if text.bytes().all(|byte| byte.is_ascii_digit()) {
+        text.parse().ok()
+    } else {
+        None
     }
 }

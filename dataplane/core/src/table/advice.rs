@@ -3,15 +3,20 @@
 use std::net::IpAddr;
 
 use super::http::HeaderEdits;
+use super::parse::doubts;
 use super::{
-    Bind, ErrorPage, Frontend, Health, HealthMode, HostPattern, OrMap, PathMatch, Problem,
-    Protocol, Redirect, Route, RoutingTable,
+    Bind, ErrorPage, Format, Frontend, Health, HealthMode, OrMap, Problem, Route, RoutingTable,
 };
 
-/// A warning for each such place, in the order of the table.
-#[must_use]
-pub fn advice(table: &RoutingTable) -> Vec<Problem> {
-    let mut found = Vec::new();
+/// A warning for each such place: those of single texts, then the others in the order of the table. `table` was read from `text`.
+/// `circles`, of redirects and in the order of the table, come among them.
+pub fn advice(
+    table: &RoutingTable,
+    (text, format): (&[u8], Format),
+    circles: Vec<Problem>,
+) -> Vec<Problem> {
+    let mut found = doubts(text, format);
+    let mut circles = circles.into_iter().peekable();
     for (index, frontend) in table.frontends.iter().enumerate() {
         let at = format!("frontends[{index}]");
         of_binds(&at, frontend, &mut found);
@@ -20,7 +25,9 @@ pub fn advice(table: &RoutingTable) -> Vec<Problem> {
         let default = frontend.default.as_deref();
         let default = default.map(|route| (format!("{at}.default"), route));
         for (at, route) in routes.chain(default) {
-            of_route(&at, route, frontend, &mut found);
+            let redirect = format!("{at}.redirect");
+            found.extend(circles.next_if(|circle| circle.at == redirect));
+            of_route(&at, route, &mut found);
         }
         for (status, page) in frontend.errors.iter() {
             if let OrMap::Map(page) = page {
@@ -30,7 +37,15 @@ pub fn advice(table: &RoutingTable) -> Vec<Problem> {
     }
     for (index, service) in table.services.iter().enumerate() {
         if let Some(health) = service.health.as_deref() {
-            of_health(&format!("services[{index}].health"), health, &mut found);
+            let at = format!("services[{index}].health");
+            of_health(&at, health, &mut found);
+            if service.tls.is_some() && health.mode == HealthMode::Http {
+                found.push(Problem::new(
+                    format!("{at}.mode"),
+                    "http checks without TLS, and the clients of this service are sent on in TLS",
+                    "use mode: https, unless the endpoints speak HTTP without TLS as well",
+                ));
+            }
         }
     }
     found
@@ -85,16 +100,7 @@ fn of_health(at: &str, health: &Health, found: &mut Vec<Problem>) {
     }
 }
 
-fn of_route(at: &str, route: &Route, frontend: &Frontend, found: &mut Vec<Problem>) {
-    if let Some(redirect) = &route.redirect
-        && leads_to_itself(route, redirect, frontend)
-    {
-        found.push(Problem::new(
-            format!("{at}.redirect"),
-            "leads to this route again, so that clients go round in circles",
-            "change scheme, host, port or path",
-        ));
-    }
+fn of_route(at: &str, route: &Route, found: &mut Vec<Problem>) {
     let methods = route.when.iter().flat_map(|when| when.method.iter());
     for (index, method) in methods.enumerate() {
         let upper = method.to_ascii_uppercase();
@@ -150,64 +156,18 @@ fn of_edits(at: &str, (request, response): (&Edits, &Edits), found: &mut Vec<Pro
     }
 }
 
-/// Whether each request that this route redirects would come back to it. In doubt it would not.
-fn leads_to_itself(route: &Route, redirect: &Redirect, frontend: &Frontend) -> bool {
-    let Redirect {
-        scheme,
-        host,
-        port,
-        path,
-        prefix,
-        location,
-        ..
-    } = redirect;
-    // A location without a scheme and a host is a path, perhaps with a query.
-    let location = location.as_deref().map(str::trim);
-    if location.is_some_and(|to| !to.starts_with('/') || to.starts_with("//")) {
-        return false;
-    }
-    let location = location.and_then(|to| to.split(['?', '#']).next());
-    let path = location.or(path.as_deref());
-    let own_scheme = match frontend.protocol {
-        Protocol::Http => "http",
-        _ => "https",
-    };
-    // Without a port the one of the scheme is meant, which may be led here by others.
-    let same_scheme = scheme.as_ref().is_none_or(|scheme| **scheme == *own_scheme);
-    let same_port = port.is_none_or(|port| {
-        let mut binds = frontend.bind.iter();
-        binds.any(|bind| bind.port() == port.get())
-    });
-    let same_host = match (host, &route.host) {
-        (None, _) | (Some(_), None) => true,
-        (Some(HostPattern::Exact(to)), Some(HostPattern::Exact(own))) => to == own,
-        _ => false,
-    };
-    let same_path = match (path, prefix) {
-        (Some(to), _) => *to == *route.path(),
-        (None, Some(prefix)) => **prefix == *route.path() && route.r#match != PathMatch::Begins,
-        (None, None) => true,
-    };
-    // A request that comes back with another host or path may be another route's.
-    let others = || {
-        frontend
-            .routes
-            .iter()
-            .filter(|other| !std::ptr::eq(*other, route))
-    };
-    let is_hidden =
-        host.is_some() && route.host.is_none() && others().any(|other| other.host.is_some())
-            || path.is_some() && others().any(|other| other.path() == route.path());
-    let always = route.when.is_none() && route.source_ranges.is_none();
-    same_scheme && same_port && same_host && same_path && always && !is_hidden
-}
-
 type Edits = Option<Box<HeaderEdits>>;
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::table::{Format, parse};
+
+    fn found(text: &str) -> Vec<Problem> {
+        let text = text.as_bytes();
+        let table = parse(text, Format::Yaml).unwrap();
+        advice(&table, (text, Format::Yaml), Vec::new())
+    }
 
     fn places(protocol: &str, routes: &[&str]) -> Vec<String> {
         let tls = if protocol == "https" {
@@ -223,71 +183,10 @@ frontends:
 services: [{{name: s, endpoints: []}}]
 "
         );
-        let table = parse(table.as_bytes(), Format::Yaml).unwrap();
-        let found = advice(&table).into_iter();
+        let found = found(&table).into_iter();
         found
             .map(|found| found.at.replace("frontends[0].routes", ""))
             .collect()
-    }
-
-    #[test]
-    fn a_redirect_to_itself_is_told() {
-        for (protocol, routes, is_told) in [
-            ("https", &["{redirect: {scheme: https}}"][..], true),
-            ("http", &["{redirect: {scheme: https}}"], false),
-            ("http", &["{redirect: {scheme: http}}"], true),
-            ("http", &["{redirect: {port: 8080}}"], true),
-            ("http", &["{redirect: {port: 8081}}"], false),
-            ("http", &["{host: a.test, redirect: {host: a.test}}"], true),
-            ("http", &["{host: a.test, redirect: {host: b.test}}"], false),
-            (
-                "http",
-                &["{host: \"*.a.test\", redirect: {host: b.a.test}}"],
-                false,
-            ),
-            ("http", &["{redirect: {host: a.test}}"], true),
-            (
-                "http",
-                &["{redirect: {host: a.test}}", "{host: a.test, service: s}"],
-                false,
-            ),
-            ("http", &["{path: /a, redirect: {path: /a}}"], true),
-            ("http", &["{path: /a, redirect: {path: /b}}"], false),
-            ("http", &["{path: /a, redirect: {prefix: /a}}"], true),
-            (
-                "http",
-                &["{path: /r, match: exact, redirect: {location: /z}}"],
-                false,
-            ),
-            (
-                "http",
-                &["{path: /r, redirect: {location: \"/r?a=b\"}}"],
-                true,
-            ),
-            (
-                "http",
-                &["{redirect: {location: \"https://a.test/\"}}"],
-                false,
-            ),
-            ("http", &["{redirect: {location: \"//a.test/\"}}"], false),
-            (
-                "http",
-                &[
-                    "{redirect: {path: /}}",
-                    "{path: /, match: exact, service: s}",
-                ],
-                false,
-            ),
-            (
-                "http",
-                &["{path: /a, when: {method: [GET]}, redirect: {path: /a}}"],
-                false,
-            ),
-        ] {
-            let found = places(protocol, routes);
-            assert_eq!(found == ["[0].redirect"], is_told, "{routes:?}: {found:?}");
-            assert_eq!(found.is_empty(), !is_told, "{routes:?}: {found:?}");
-        }
     }
 
     #[test]
@@ -299,8 +198,10 @@ services:
   - {name: s, health: {mode: http, send: x, path: /}, endpoints: []}
   - {name: t, health: {mode: tcp, send: x, answer: y, expect: \"200\"}, endpoints: []}
   - {name: u, health: {mode: off, path: /}, endpoints: []}
+  - {name: v, tls: {insecure: true}, health: {mode: http}, endpoints: []}
+  - {name: w, tls: {insecure: true}, health: {mode: https}, endpoints: []}
 ";
-        let found = advice(&parse(table.as_bytes(), Format::Yaml).unwrap());
+        let found = found(table);
         let places: Vec<&str> = found.iter().map(|found| &*found.at).collect();
         let expected = [
             "frontends[0].bind[0]",
@@ -308,8 +209,32 @@ services:
             "frontends[0].bind[3]",
             "services[0].health.send",
             "services[1].health.expect",
+            "services[3].health.mode",
         ];
         assert_eq!(places, expected);
+    }
+
+    #[test]
+    fn a_range_that_does_not_begin_at_its_address_is_told() {
+        let table = "version: 1
+stats: {source-ranges: [10.0.0.0/8, \"::ffff:10.0.0.1/104\"]}
+frontends:
+  - name: f
+    bind: [\"127.0.0.1:8080\"]
+    protocol: http
+    accept-proxy: {from: [\"2001:db8::1/32\"]}
+    http: {x-forwarded-trust: [192.0.2.7/24]}
+    source-ranges: [0.0.0.0/0, \"::/0\"]
+    routes: [{path: /a, status: 200, source-ranges: [192.0.2.7/32, 10.0.0.1/8]}]
+";
+        let found: Vec<String> = found(table).iter().map(Problem::to_string).collect();
+        let expected = [
+            r#"stats.source-ranges[1]: "::ffff:10.0.0.1/104" means all of 10.0.0.0/8: ::ffff:10.0.0.1 is not its first address; write 10.0.0.0/8, or 10.0.0.1/32 for this address alone"#,
+            r#"frontends[0].accept-proxy.from[0]: "2001:db8::1/32" means all of 2001:db8::/32: 2001:db8::1 is not its first address; write 2001:db8::/32, or 2001:db8::1/128 for this address alone"#,
+            r#"frontends[0].http.x-forwarded-trust[0]: "192.0.2.7/24" means all of 192.0.2.0/24: 192.0.2.7 is not its first address; write 192.0.2.0/24, or 192.0.2.7/32 for this address alone"#,
+            r#"frontends[0].routes[0].source-ranges[1]: "10.0.0.1/8" means all of 10.0.0.0/8: 10.0.0.1 is not its first address; write 10.0.0.0/8, or 10.0.0.1/32 for this address alone"#,
+        ];
+        assert_eq!(found, expected);
     }
 
     #[test]
@@ -343,8 +268,7 @@ frontends:
     protocol: http
     errors: {502: {status: 503}, 503: {}, 504: e}
 ";
-        let table = parse(table.as_bytes(), Format::Yaml).unwrap();
-        let found: Vec<String> = advice(&table).into_iter().map(|found| found.at).collect();
+        let found: Vec<String> = found(table).into_iter().map(|found| found.at).collect();
         assert_eq!(found, ["frontends[0].errors.503"]);
     }
 }

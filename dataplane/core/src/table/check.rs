@@ -19,11 +19,11 @@ use super::entries::Entries;
 use super::fields::OrOff;
 use super::problems::{Found, Problem, nearest};
 use super::text::{LabelKey, Name, Text};
-use super::{Backend, Frontend, RoutingTable, Service};
+use super::{Backend, Frontend, RoutingTable, Service, Transport};
 
 /// Every mistake of meaning, but for what is in doubt.
 pub(super) fn check(table: &RoutingTable, doubt: &Doubt) -> Found {
-    let mut check = Check {
+    let mut check = Inspection {
         doubt,
         found: Found::default(),
         said: HashSet::new(),
@@ -100,14 +100,14 @@ fn lies_in(inner: &str, outer: &str) -> bool {
 }
 
 /// The look at one table.
-struct Check<'a> {
+struct Inspection<'a> {
     doubt: &'a Doubt,
     found: Found,
     /// Places of mistakes that need to be said once, however often they are met.
     said: HashSet<String>,
 }
 
-impl Check<'_> {
+impl Inspection<'_> {
     /// Reports a mistake, unless its place is in doubt.
     fn report(&mut self, at: impl Display, why: impl Into<String>, remedy: impl Into<String>) {
         let at = at.to_string();
@@ -204,10 +204,7 @@ impl Check<'_> {
             {
                 continue;
             }
-            let transport = match written.protocol.is_udp() {
-                true => Transport::Udp,
-                false => Transport::Tcp,
-            };
+            let transport = written.protocol.transport();
             for (index, bind) in written.bind.iter().enumerate() {
                 self.socket(
                     &mut held,
@@ -265,9 +262,10 @@ impl Check<'_> {
         let mut known: HashMap<&str, usize> = HashMap::new();
         let mut complete = !self.doubt.covers("services");
         for (index, service) in table.services.iter().enumerate().rev() {
-            match self.doubt.covers(format_args!("services[{index}].name")) {
-                true => complete = false,
-                false => _ = known.insert(&service.name, index),
+            if self.doubt.covers(format_args!("services[{index}].name")) {
+                complete = false;
+            } else {
+                _ = known.insert(&service.name, index);
             }
         }
         let mut guesses = GUESSES;
@@ -407,12 +405,6 @@ fn unknown_service(name: &str, services: &[Service], guesses: &mut usize) -> Str
         Some(near) => format!("did you mean {near}?"),
         None => "add a service of that name; endpoints: [] will do".to_owned(),
     }
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-enum Transport {
-    Tcp,
-    Udp,
 }
 
 /// The entry of the table that binds an address. Displayed, it is the place of that bind.

@@ -15,7 +15,6 @@ pub struct Entries<K, V>(Box<[(K, V)]>);
 
 impl<K: Ord, V> Entries<K, V> {
     /// The map of these entries; of two with one key the first stays.
-    #[must_use]
     pub fn new(mut entries: Vec<(K, V)>) -> Self {
         entries.sort_by(|a, b| a.0.cmp(&b.0));
         entries.dedup_by(|later, first| later.0 == first.0);
@@ -67,9 +66,10 @@ impl<'de, K: Deserialize<'de> + Ord, V: Deserialize<'de>> Visitor<'de> for Entri
         }
         let count = entries.len();
         let entries = Entries::new(entries);
-        match entries.len() == count {
-            true => Ok(entries),
-            false => Err(A::Error::custom("a key comes twice")),
+        if entries.len() == count {
+            Ok(entries)
+        } else {
+            Err(A::Error::custom("a key comes twice"))
         }
     }
 }

@@ -20,7 +20,6 @@ pub struct List<T>(Box<[T]>);
 
 impl<T> List<T> {
     /// The list of these items. It is empty only for a field that is absent.
-    #[must_use]
     pub fn new(items: Vec<T>) -> Self {
         Self(items.into_boxed_slice())
     }
@@ -73,9 +72,10 @@ impl<T: fmt::Debug> fmt::Debug for List<T> {
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for List<T> {
     fn deserialize<D: Deserializer<'de>>(source: D) -> Result<Self, D::Error> {
         let items = Vec::deserialize(source)?;
-        match items.is_empty() {
-            true => Err(D::Error::custom("the list is empty")),
-            false => Ok(Self::new(items)),
+        if items.is_empty() {
+            Err(D::Error::custom("the list is empty"))
+        } else {
+            Ok(Self::new(items))
         }
     }
 }

@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use super::{EndpointTls, ErrorPage, Frontend, OrMap, Protocol, Route, RoutingTable, Service};
 
 /// Every file that the table names, with its place, as it is written: relative to the table's folder, or absolute.
-#[must_use]
 pub fn files(table: &RoutingTable) -> Vec<(String, PathBuf)> {
     let mut files = Files::default();
     files.add("ticket-keys", table.ticket_keys.as_deref());
@@ -91,7 +90,6 @@ impl Files {
 
 impl RoutingTable {
     /// What is in it, as in `3 frontends (2 tcp, 1 http), 12 services, 40 endpoints`.
-    #[must_use]
     pub fn summary(&self) -> String {
         let endpoints: usize = self
             .services
@@ -112,9 +110,10 @@ impl RoutingTable {
             .filter(|(_, count)| *count > 0)
             .map(|(protocol, count)| format!("{count} {protocol}"))
             .collect();
-        let protocols = match by_protocol.is_empty() {
-            true => String::new(),
-            false => format!(" ({})", by_protocol.join(", ")),
+        let protocols = if by_protocol.is_empty() {
+            String::new()
+        } else {
+            format!(" ({})", by_protocol.join(", "))
         };
         format!(
             "{}{protocols}, {}, {}",

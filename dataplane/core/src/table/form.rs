@@ -19,6 +19,13 @@ pub(super) fn mend(tree: &mut Node) -> (Found, Doubt) {
     (walk.found, doubt)
 }
 
+/// The texts of a tree without mistakes of form that hardly mean what they say.
+pub(super) fn doubtful(mut tree: Node) -> Vec<Problem> {
+    let mut walk = Walk::default();
+    walk.value(&mut tree, Kind::of_table());
+    walk.doubtful
+}
+
 /// Where the walk stands, and what it found.
 #[derive(Default)]
 struct Walk {
@@ -26,6 +33,8 @@ struct Walk {
     found: Found,
     /// Places whose values were refused.
     doubt: Vec<String>,
+    /// Texts that are good, and hardly mean what they say.
+    doubtful: Vec<Problem>,
 }
 
 impl Walk {
@@ -79,28 +88,53 @@ impl Walk {
             return self.refuse_text_kind(node, rule.what, rule.form);
         };
         match (rule.parse)(text) {
-            Ok(()) => true,
+            Ok(()) => {
+                if let Some(Wrong { why, remedy }) = (rule.doubt)(text) {
+                    let why = format!("{} {why}", quoted(text));
+                    self.doubtful.push(Problem::new(&*self.at, why, remedy));
+                }
+                true
+            }
             Err(wrong) => self.refuse_text(text, wrong),
         }
     }
 
-    fn word(&mut self, node: &Node, what: &str, words: &[String]) -> bool {
+    /// A word that is only wrong in upper and lower case is reported and then read as what it must mean, so that what depends on
+    /// it is checked, too.
+    fn word(&mut self, node: &mut Node, what: &str, words: &[String]) -> bool {
         let all = match words {
             [first, second] => format!("{first} or {second}"),
             _ => words.join(", "),
         };
         let Some(text) = node.text() else {
-            return self.refuse_text_kind(node, what, &all);
+            // Only words such as 1.2 need quotes.
+            if words
+                .iter()
+                .any(|word| word.starts_with(|first: char| first.is_ascii_digit()))
+            {
+                return self.refuse_text_kind(node, what, &all);
+            }
+            return self.refuse_kind(node, what, &format!("expected {all}"));
         };
         if words.iter().any(|word| word == text) {
             return true;
         }
-        let near = nearest(text, words.iter().map(String::as_str));
+        let why = format!("is not {what}");
+        if let Some(word) = words.iter().find(|word| word.eq_ignore_ascii_case(text)) {
+            self.remark(
+                format!("{} {why}", quoted(text)),
+                format!("did you mean {word}?"),
+            );
+            *node = Node::Text(word.as_str().into());
+            return true;
+        }
+        let known = || words.iter().map(String::as_str);
+        let near = meant(text, known()).or_else(|| known().find(|known| is_called(known, text)));
         let remedy = match near {
             Some(near) if text.len() > SHORT => format!("did you mean {near}? known: {all}"),
             _ => format!("expected {all}"),
         };
-        self.refuse_text(text, Wrong::new(format!("is not {what}"), remedy))
+        self.refuse_text(text, Wrong::new(why, remedy))
     }
 
     fn number(&mut self, node: &Node, range: Range) -> bool {
@@ -160,10 +194,8 @@ impl Walk {
         for field in fields.iter().filter(|field| field.is_required) {
             let key = &field.key;
             if !entries.iter().any(|(known, _)| **known == **key) {
-                let value = match self.at.is_empty() {
-                    true => ": 1", // There is one required key there: version.
-                    false => "",
-                };
+                // At the top one key is required: version.
+                let value = if self.at.is_empty() { ": 1" } else { "" };
                 self.remark(format!("{key} is missing"), format!("add {key}{value}"));
                 self.below(key, Self::doubt_this);
                 let mut more = std::mem::take(entries).into_vec();
@@ -208,10 +240,12 @@ impl Walk {
             };
             let is_good =
                 *value == Node::Refused || self.below(key, |walk| walk.value(value, &field.kind));
-            match is_good {
-                true => {}
-                false if field.is_required => *value = field.kind.stand_in(),
-                false => *value = Node::Refused,
+            if !is_good {
+                *value = if field.is_required {
+                    field.kind.stand_in()
+                } else {
+                    Node::Refused
+                };
             }
         }
     }
@@ -299,15 +333,110 @@ impl Walk {
 
     fn report_unknown(&mut self, key: &str, fields: &[Field]) {
         let known = || fields.iter().map(|field| field.key.as_str());
-        let remedy = || match nearest(key, known()) {
-            Some(near) => format!("did you mean {near}?"),
-            None => format!("known keys are {}", known().collect::<Vec<_>>().join(", ")),
+        let near = || meant(key, known()).or_else(|| known().find(|known| is_called(known, key)));
+        let remedy = || match (elsewhere(&self.at), near()) {
+            (Some(remedy), _) => remedy.to_owned(),
+            (None, Some(near)) => format!("did you mean {near}?"),
+            (None, None) => format!("known keys are {}", known().collect::<Vec<_>>().join(", ")),
         };
         let at = &*self.at;
         self.found
             .add(|| Problem::new(at, "is not a known key", remedy()));
     }
 }
+
+/// The one of these that a word was probably meant to be: one that is nearly the same, or the only one that begins so.
+fn meant<'k>(word: &str, known: impl Iterator<Item = &'k str> + Clone) -> Option<&'k str> {
+    let begins = |known: &&str| word.len() >= BEGINNING && known.starts_with(word);
+    nearest(word, known.clone()).or_else(|| {
+        let mut all = known.filter(begins);
+        all.next().filter(|_| all.next().is_none())
+    })
+}
+
+/// Whether haproxy, or another load balancer, calls this key so.
+fn is_called(known: &str, word: &str) -> bool {
+    let word = word.to_lowercase().replace('_', "-");
+    CALLED
+        .iter()
+        .any(|(key, words)| *key == known && words.contains(&&*word))
+}
+
+/// The remedy for a key that is known, but not at this place.
+fn elsewhere(at: &str) -> Option<&'static str> {
+    let (parent, key) = at.rsplit_once('.')?;
+    let parent = parent.replace(|letter: char| letter.is_ascii_digit(), "");
+    let found = ELSEWHERE
+        .iter()
+        .find(|(place, keys, _)| *place == parent && keys.contains(&key));
+    found.map(|(_, _, remedy)| *remedy)
+}
+
+/// Letters of a beginning that say enough.
+const BEGINNING: usize = 3;
+/// Places without their numbers, keys that stand elsewhere, and what to do.
+const ELSEWHERE: [(&str, &[&str], &str); 3] = [
+    (
+        "frontends[].timeouts",
+        &["connect", "queue", "server", "server-fin", "tunnel"],
+        "it belongs to services[].timeouts",
+    ),
+    (
+        "services[].timeouts",
+        &[
+            "client",
+            "client-fin",
+            "preamble",
+            "request",
+            "keep-alive",
+            "idle",
+        ],
+        "it belongs to frontends[].timeouts",
+    ),
+    ("services[].endpoints[]", &["backup"], "write state: backup"),
+];
+/// Keys and words, and what others call them.
+const CALLED: [(&str, &[&str]); 14] = [
+    (
+        "services",
+        &["backends", "backend", "upstreams", "upstream", "clusters"],
+    ),
+    (
+        "frontends",
+        &["listeners", "listener", "listen", "servers", "entrypoints"],
+    ),
+    (
+        "endpoints",
+        &[
+            "servers",
+            "server",
+            "targets",
+            "members",
+            "backends",
+            "addresses",
+        ],
+    ),
+    ("default", &["default-backend", "use-backend"]),
+    (
+        "service",
+        &["backend", "upstream", "use-backend", "default-backend"],
+    ),
+    ("algorithm", &["balance", "strategy", "lb-policy"]),
+    ("max-connections", &["maxconn", "fullconn"]),
+    (
+        "health",
+        &["check", "healthcheck", "health-check", "option"],
+    ),
+    ("protocol", &["mode"]),
+    ("path", &["uri", "url"]),
+    ("request", &["http-request"]),
+    ("keep-alive", &["http-keep-alive"]),
+    ("least-connections", &["leastconn", "least-conn"]),
+    (
+        "source-hash",
+        &["source", "ip-hash", "maglev", "maglev-hash"],
+    ),
+];
 
 /// Letters of words between which there is no likeness.
 const SHORT: usize = 2;

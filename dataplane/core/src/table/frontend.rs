@@ -88,7 +88,6 @@ pub struct Frontend {
 
 impl Frontend {
     /// How long the client's side may be silent; `None`: for ever.
-    #[must_use]
     pub fn client_timeout(&self) -> Option<Duration> {
         idle_timeout(self.timeouts.client, self.protocol)
     }
@@ -100,7 +99,6 @@ impl Frontend {
     }
 
     /// How HTTP is spoken.
-    #[must_use]
     pub fn http(&self) -> &FrontendHttp {
         self.http.as_deref().unwrap_or(FrontendHttp::ABSENT)
     }
@@ -166,16 +164,29 @@ impl Protocol {
     pub const ALL: &[Self] = &[Self::Tcp, Self::Udp, Self::Http, Self::Https, Self::Tls];
 
     /// Whether requests are looked at.
-    #[must_use]
     pub const fn is_http(self) -> bool {
         matches!(self, Self::Http | Self::Https)
     }
 
     /// Whether its sockets are UDP's; all others are TCP's.
-    #[must_use]
     pub const fn is_udp(self) -> bool {
         matches!(self, Self::Udp)
     }
+
+    pub const fn transport(self) -> Transport {
+        if self.is_udp() {
+            Transport::Udp
+        } else {
+            Transport::Tcp
+        }
+    }
+}
+
+/// What sockets carry: connections or datagrams.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Transport {
+    Tcp,
+    Udp,
 }
 
 /// What happens to connections above a limit. Limits per client always reject, and udp always drops.

@@ -89,26 +89,22 @@ pub struct Health {
 
 impl Health {
     /// Between two checks while a state is changing.
-    #[must_use]
     pub fn fast_interval(&self) -> Duration {
         self.fast_interval.unwrap_or(self.interval)
     }
 
     /// For one check: by default 1 s, or the interval where that is shorter.
-    #[must_use]
     pub fn timeout(&self) -> Duration {
         self.timeout
             .unwrap_or_else(|| self.interval.min(Duration::from_secs(1)))
     }
 
     /// http: the method.
-    #[must_use]
     pub fn method(&self) -> &str {
         self.method.as_deref().unwrap_or("GET")
     }
 
     /// http: the path.
-    #[must_use]
     pub fn path(&self) -> &str {
         self.path.as_deref().unwrap_or("/")
     }
@@ -158,9 +154,10 @@ impl fmt::Display for Expect {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, range) in self.0.iter().enumerate() {
             let comma = if index > 0 { "," } else { "" };
-            match range.start() == range.end() {
-                true => write!(f, "{comma}{}", range.start())?,
-                false => write!(f, "{comma}{}-{}", range.start(), range.end())?,
+            if range.start() == range.end() {
+                write!(f, "{comma}{}", range.start())?;
+            } else {
+                write!(f, "{comma}{}-{}", range.start(), range.end())?;
             }
         }
         Ok(())

@@ -40,7 +40,6 @@ pub enum HostPattern {
 
 impl HostPattern {
     /// Whether it is an IP address. Requests have such hosts, but TLS has no such server names.
-    #[must_use]
     pub fn is_address(&self) -> bool {
         match self {
             Self::Exact(name) => name.starts_with('[') || name.parse::<Ipv4Addr>().is_ok(),

@@ -229,7 +229,6 @@ pub struct ErrorStatus(u16);
 
 impl ErrorStatus {
     /// The number.
-    #[must_use]
     pub const fn code(self) -> u16 {
         self.0
     }

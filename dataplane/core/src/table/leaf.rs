@@ -34,6 +34,11 @@ pub(crate) trait Leaf: Sized {
     /// Reads the text.
     fn parse(text: &str) -> Result<Self, Wrong>;
 
+    /// What a good text hardly means, and what to write instead.
+    fn doubt(_text: &str) -> Option<Wrong> {
+        None
+    }
+
     /// The text that is read as this value.
     fn text(&self) -> impl fmt::Display;
 }
@@ -154,7 +159,6 @@ macro_rules! text {
 
         impl $name {
             /// The text.
-            #[must_use]
             pub fn as_str(&self) -> &str {
                 &self.0
             }
@@ -195,9 +199,10 @@ macro_rules! text {
 
             fn parse(text: &str) -> Result<Self, $crate::table::leaf::Wrong> {
                 let good: fn(&str) -> bool = $check;
-                match good(text) {
-                    true => Ok(Self(text.into())),
-                    false => Err($crate::table::leaf::Wrong::form::<Self>()),
+                if good(text) {
+                    Ok(Self(text.into()))
+                } else {
+                    Err($crate::table::leaf::Wrong::form::<Self>())
                 }
             }
 
@@ -212,9 +217,9 @@ macro_rules! text {
 
 pub(crate) use {leaf, text};
 
-/// For `#[serde(with = …)]`: reads, writes and describes a field whose type belongs to another crate and is written as a
-/// text of the table, as in `AsText::<Option<Duration>>`.
-pub(crate) struct AsText<T>(PhantomData<T>);
+/// A value whose type belongs to another crate, or a container of such values, where serde and schemars ask for their traits. It is
+/// written as a text of the table. For fields, `#[serde(with = "AsText::<Option<Duration>>")]`.
+pub(crate) struct AsText<T>(T);
 
 impl<T: Textual> AsText<T> {
     pub(crate) fn deserialize<'de, D: Deserializer<'de>>(source: D) -> Result<T, D::Error> {
@@ -223,6 +228,18 @@ impl<T: Textual> AsText<T> {
 
     pub(crate) fn serialize<S: Serializer>(value: &T, sink: S) -> Result<S::Ok, S::Error> {
         value.write(sink)
+    }
+}
+
+impl<'de, T: Textual> Deserialize<'de> for AsText<T> {
+    fn deserialize<D: Deserializer<'de>>(source: D) -> Result<Self, D::Error> {
+        T::read(source).map(Self)
+    }
+}
+
+impl<T: Textual> Serialize for AsText<&T> {
+    fn serialize<S: Serializer>(&self, sink: S) -> Result<S::Ok, S::Error> {
+        self.0.write(sink)
     }
 }
 
@@ -280,11 +297,11 @@ impl<T: Textual> Textual for Option<T> {
 
 impl<T: Textual> Textual for OrOff<T> {
     fn read<'de, D: Deserializer<'de>>(source: D) -> Result<Self, D::Error> {
-        OrOff::<Owned<T>>::deserialize(source).map(|value| value.map(|Owned(value)| value))
+        OrOff::<AsText<T>>::deserialize(source).map(|value| value.map(|AsText(value)| value))
     }
 
     fn write<S: Serializer>(&self, sink: S) -> Result<S::Ok, S::Error> {
-        self.as_ref().map(Borrowed).serialize(sink)
+        self.as_ref().map(AsText).serialize(sink)
     }
 
     fn schema(generator: &mut SchemaGenerator) -> Schema {
@@ -294,33 +311,15 @@ impl<T: Textual> Textual for OrOff<T> {
 
 impl<T: Textual> Textual for List<T> {
     fn read<'de, D: Deserializer<'de>>(source: D) -> Result<Self, D::Error> {
-        let items = List::<Owned<T>>::deserialize(source)?;
-        Ok(items.into_iter().map(|Owned(item)| item).collect())
+        let items = List::<AsText<T>>::deserialize(source)?;
+        Ok(items.into_iter().map(|AsText(item)| item).collect())
     }
 
     fn write<S: Serializer>(&self, sink: S) -> Result<S::Ok, S::Error> {
-        sink.collect_seq(self.iter().map(Borrowed))
+        sink.collect_seq(self.iter().map(AsText))
     }
 
     fn schema(generator: &mut SchemaGenerator) -> Schema {
         List::<AsText<T>>::json_schema(generator)
-    }
-}
-
-/// A [`Textual`] value where serde asks for `Deserialize`.
-struct Owned<T>(T);
-
-impl<'de, T: Textual> Deserialize<'de> for Owned<T> {
-    fn deserialize<D: Deserializer<'de>>(source: D) -> Result<Self, D::Error> {
-        T::read(source).map(Self)
-    }
-}
-
-/// A [`Textual`] value where serde asks for `Serialize`.
-struct Borrowed<'a, T>(&'a T);
-
-impl<T: Textual> Serialize for Borrowed<'_, T> {
-    fn serialize<S: Serializer>(&self, sink: S) -> Result<S::Ok, S::Error> {
-        self.0.write(sink)
     }
 }

@@ -17,7 +17,6 @@ use super::tree::Key;
 
 /// The problems as lines, each with its position in `text`, and with the names of the frontends, services and other items in its
 /// place. A key that stands there again has the position where it does, and the line of the first one.
-#[must_use]
 pub fn located(text: &[u8], problems: &[Problem]) -> Vec<String> {
     let places = problems.iter().filter(|problem| !problem.is_of_others());
     let found = Found::of(text, places.map(|problem| problem.at.as_str()));

@@ -11,7 +11,7 @@ use serde_saphyr::options::{DuplicateKeyPolicy, NonFiniteFloatPolicy};
 use super::RoutingTable;
 use super::check::{Doubt, check};
 use super::files::files;
-use super::form::mend;
+use super::form::{doubtful, mend};
 use super::problems::{Found, Place, Problem, Problems, nearest, plain};
 use super::schema::Kind;
 use super::strict::Strict;
@@ -43,8 +43,23 @@ pub fn parse(text: &[u8], format: Format) -> Result<RoutingTable, Problems> {
     {
         return Ok(table);
     }
-    let tree = tree(text, format).map_err(Problems::of_half_a_file)?;
-    read(tree)
+    match tree(text, format) {
+        Ok(tree @ Node::Map(_)) => read(tree),
+        _ if is_haproxys(text) => {
+            let problem = Problem::new("", "this is haproxy's configuration, not a table", IMPORT);
+            Err(Problems::of_whole_file(vec![problem], None))
+        }
+        Ok(tree) => read(tree),
+        Err(problem) => Err(Problems::of_half_a_file(problem)),
+    }
+}
+
+/// Whether the first line that says something begins a section of haproxy's configuration.
+fn is_haproxys(text: &[u8]) -> bool {
+    let mut lines = text.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
+    let first = lines.find(|line| !matches!(line, [] | [b'#' | b'.', ..]));
+    let mut words = first.unwrap_or_default().split(u8::is_ascii_whitespace);
+    words.next().is_some_and(|word| SECTIONS.contains(&word))
 }
 
 fn from_json(text: &[u8]) -> Option<RoutingTable> {
@@ -54,9 +69,14 @@ fn from_json(text: &[u8]) -> Option<RoutingTable> {
 }
 
 /// What a table that was put together by a program means wrongly: [`parse()`] would refuse it once it is written.
-#[must_use]
 pub fn flaws(table: &RoutingTable) -> Vec<Problem> {
     check(table, &Doubt::default()).sorted(|problem| problem.at.clone())
+}
+
+/// What a text hardly means, of which a table could be read.
+pub(super) fn doubts(text: &[u8], format: Format) -> Vec<Problem> {
+    let text = text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text);
+    tree(text, format).map(doubtful).unwrap_or_default()
 }
 
 /// The table that a tree says, or every mistake in it.
@@ -131,7 +151,7 @@ fn foreign_map(entries: &[Entry]) -> Option<String> {
 /// The text as a tree, or why it is none.
 pub(super) fn tree(text: &[u8], format: Format) -> Result<Node, Problem> {
     let text = std::str::from_utf8(text).map_err(|error| {
-        let before = text.get(..error.valid_up_to()).unwrap_or_default();
+        let before = &text[..error.valid_up_to()];
         let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
         let why = format!("byte {} is not UTF-8", error.valid_up_to());
         Problem::new(format!("line {line}"), why, "expected a text in UTF-8")
@@ -184,12 +204,14 @@ fn yaml_problem(error: &serde_saphyr::Error) -> Problem {
             "the aliases stand for more values than a text of this size may have",
             "write the values out, or use fewer aliases",
         ),
-        None => Problem::new(
-            at,
-            format!("is not YAML: {why}"),
-            "expected one whole YAML document",
-        ),
+        None => Problem::new(at, format!("is not YAML: {why}"), yaml_remedy(why)),
     }
+}
+
+/// What mends a text that is not YAML, by what its reader says of it.
+fn yaml_remedy(why: &str) -> &'static str {
+    let remedies = REMEDIES.iter().find(|(words, _)| why.contains(words));
+    remedies.map_or("expected one whole YAML document", |(_, remedy)| remedy)
 }
 
 /// What stands before the first `mark`.
@@ -261,6 +283,65 @@ fn pass(node: &Node, at: &mut Place, look: &mut impl FnMut(&str)) {
     }
 }
 
+/// The sections with which configurations of haproxy begin.
+const SECTIONS: [&[u8]; 10] = [
+    b"global",
+    b"defaults",
+    b"frontend",
+    b"backend",
+    b"listen",
+    b"resolvers",
+    b"userlist",
+    b"peers",
+    b"cache",
+    b"http-errors",
+];
+/// Words of the reader of YAML, and what mends the text.
+const REMEDIES: [(&str, &str); 12] = [
+    (
+        "unknown anchor",
+        r#"put a text that begins with * in quotes, such as "*:80""#,
+    ),
+    ("tabs", "indent with spaces"),
+    ("a tab", "indent with spaces"),
+    (
+        "unexpected character",
+        "put a text that begins with this character in quotes",
+    ),
+    (
+        "a key is one word",
+        "put a text that begins with { in quotes",
+    ),
+    (
+        "expected ':'",
+        "write KEY: VALUE, with a space behind the colon",
+    ),
+    (
+        "mapping values",
+        "put each KEY: VALUE on a line of its own, and a text with a colon and a space in quotes",
+    ),
+    (
+        "quote",
+        "expected one whole YAML document, in which a text ends with the quote with which it begins",
+    ),
+    (
+        "bracket",
+        "expected one whole YAML document, with ] for each [ and } for each {",
+    ),
+    (
+        "flow mapping",
+        "close each { with }, and put commas between",
+    ),
+    (
+        "flow sequence",
+        "close each [ with ], and put commas between",
+    ),
+    (
+        "did not find expected",
+        "indent the keys of one map alike, and the items of one list alike",
+    ),
+];
+const IMPORT: &str = "have `ballast import` make a table of it";
 const A_TABLE: &str = "expected a table, version: 1 at least";
 
 /// Keys that are looked at to find out whether a map is a table.

@@ -3,10 +3,11 @@
 //! Made by [`super::form`] and [`super::check`]; shown by `ballast check`, logged and acknowledged by the data plane.
 
 use std::borrow::Cow;
-use std::fmt::{self, Write as _};
+use std::fmt;
 use std::ops::Deref;
 use std::path::PathBuf;
 
+use crate::text::Append as _;
 use serde::{Deserialize, Serialize};
 
 /// One mistake in a table.
@@ -83,13 +84,11 @@ impl Problems {
 
     /// The files that the refused table names, with their places, as far as they could be read: as [`super::files()`] has
     /// those of a good one.
-    #[must_use]
     pub fn files(&self) -> &[(String, PathBuf)] {
         &self.files
     }
 
     /// The label of the refused table, as far as it could be read.
-    #[must_use]
     pub fn generation(&self) -> Option<u64> {
         self.generation
     }
@@ -125,9 +124,10 @@ pub(crate) struct Found {
 impl Found {
     /// Keeps a Problem, or only counts it.
     pub(crate) fn add(&mut self, problem: impl FnOnce() -> Problem) {
-        match self.kept.len() < KEPT {
-            true => self.kept.push(problem()),
-            false => self.more += 1,
+        if self.kept.len() < KEPT {
+            self.kept.push(problem());
+        } else {
+            self.more += 1;
         }
     }
 
@@ -197,8 +197,7 @@ impl Place {
     /// Goes one step further. The answer leads back.
     pub(crate) fn enter_index(&mut self, index: usize) -> usize {
         let before = self.0.len();
-        // Writing to a String cannot fail.
-        write!(self.0, "[{index}]").ok();
+        write!(self.0, "[{index}]");
         before
     }
 
@@ -227,9 +226,10 @@ pub(crate) fn quoted(text: &str) -> String {
 
 /// A key as it can stand in a place: on one line, and not too long.
 pub(crate) fn plain(key: &str) -> Cow<'_, str> {
-    match key.len() <= SHOWN && !key.chars().any(char::is_control) {
-        true => Cow::Borrowed(key),
-        false => Cow::Owned(quoted(key)),
+    if key.len() <= SHOWN && !key.chars().any(char::is_control) {
+        Cow::Borrowed(key)
+    } else {
+        Cow::Owned(quoted(key))
     }
 }
 

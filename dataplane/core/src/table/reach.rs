@@ -23,9 +23,10 @@ impl<'t> Reach<'t> {
         let root = path == "/";
         Self {
             host: route.host.as_ref(),
-            path: match route.ignore_case {
-                true => path.to_ascii_lowercase().into(),
-                false => path.into(),
+            path: if route.ignore_case {
+                path.to_ascii_lowercase().into()
+            } else {
+                path.into()
             },
             kind: match route.r#match {
                 PathMatch::Begins if root => PathMatch::Segment,

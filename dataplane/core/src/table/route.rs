@@ -90,7 +90,6 @@ pub struct Route {
 
 impl Route {
     /// The path that requests must match.
-    #[must_use]
     pub fn path(&self) -> &str {
         self.path.as_deref().unwrap_or("/")
     }

@@ -21,7 +21,6 @@ use super::text::{
 use super::tree::Node;
 
 /// The JSON Schema (draft 2020-12) of the table, as `ballast schema` prints it.
-#[must_use]
 pub fn schema() -> String {
     format!("{:#}\n", root().as_value())
 }
@@ -114,6 +113,7 @@ pub(super) struct Rule {
     pub(super) form: &'static str,
     pub(super) example: &'static str,
     pub(super) parse: fn(&str) -> Result<(), Wrong>,
+    pub(super) doubt: fn(&str) -> Option<Wrong>,
 }
 
 impl Rule {
@@ -124,6 +124,7 @@ impl Rule {
             form: T::FORM,
             example: T::EXAMPLE,
             parse: |text| T::parse(text).map(drop),
+            doubt: T::doubt,
         }
     }
 }

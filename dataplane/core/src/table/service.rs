@@ -46,7 +46,10 @@ pub struct Service {
     #[serde(default, skip_serializing_if = "is_default")]
     pub send_proxy_udp: SendProxyUdp,
     /// Attempts to connect to an endpoint, after the first one. Default: 3.
-    #[serde(default = "number::<3, u16>", skip_serializing_if = "is::<3, _>")]
+    #[serde(
+        default = "retries",
+        skip_serializing_if = "is::<{ Service::RETRIES }, _>"
+    )]
     pub retries: u16,
     /// Most clients that wait while every endpoint is at its `max-connections`; off: none waits. Default: 1024.
     #[serde(default = "max_queue", skip_serializing_if = "is_max_queue")]
@@ -99,8 +102,15 @@ pub struct Service {
 }
 
 impl Service {
+    /// The default of `retries`.
+    pub const RETRIES: u16 = 3;
+    /// The default of `max-queue`.
+    pub const MAX_QUEUE: OrOff<NonZeroU32> = match NonZeroU32::new(1024) {
+        Some(clients) => OrOff::On(clients),
+        None => OrOff::Off,
+    };
+
     /// The checks that are asked for.
-    #[must_use]
     pub fn checks(&self) -> Option<&Health> {
         self.health
             .as_deref()
@@ -234,13 +244,11 @@ impl ServiceTimeouts {
     };
 
     /// How long a client waits while every endpoint is full.
-    #[must_use]
     pub fn queue(&self) -> Duration {
         self.queue.unwrap_or(self.connect)
     }
 
     /// How long an endpoint may be silent towards a frontend of this protocol; `None`: for ever.
-    #[must_use]
     pub fn server(&self, protocol: Protocol) -> Option<Duration> {
         idle_timeout(self.server, protocol)
     }
@@ -358,17 +366,16 @@ pub enum State {
     Disabled,
 }
 
-const MAX_QUEUE: OrOff<NonZeroU32> = match NonZeroU32::new(1024) {
-    Some(clients) => OrOff::On(clients),
-    None => OrOff::Off,
-};
+fn retries() -> u16 {
+    Service::RETRIES
+}
 
 fn max_queue() -> OrOff<NonZeroU32> {
-    MAX_QUEUE
+    Service::MAX_QUEUE
 }
 
 fn is_max_queue(queue: &OrOff<NonZeroU32>) -> bool {
-    *queue == MAX_QUEUE
+    *queue == Service::MAX_QUEUE
 }
 
 fn ejection() -> OrOff<Ejection> {

@@ -25,12 +25,13 @@ impl fmt::Display for Shown {
 /// A duration from 1 ms to 24 d in the words of the table, for those who read one elsewhere.
 pub fn parse(text: &str) -> Result<Duration, Wrong> {
     let millis = millis(text).ok_or_else(Wrong::form::<Duration>)?;
-    match (1..=LONGEST).contains(&millis) {
-        true => Ok(Duration::from_millis(millis)),
-        false => Err(Wrong::new(
+    if (1..=LONGEST).contains(&millis) {
+        Ok(Duration::from_millis(millis))
+    } else {
+        Err(Wrong::new(
             "is out of range",
             "expected a duration from 1ms to 24d",
-        )),
+        ))
     }
 }
 
@@ -56,7 +57,6 @@ pub struct MaxAge(u64);
 
 impl MaxAge {
     /// In seconds.
-    #[must_use]
     pub fn seconds(self) -> u64 {
         self.0
     }
@@ -72,12 +72,13 @@ impl Leaf for MaxAge {
     fn parse(text: &str) -> Result<Self, Wrong> {
         let millis = millis(text).ok_or_else(Wrong::form::<Self>)?;
         let seconds = millis / 1000;
-        match millis.is_multiple_of(1000) && (1..=LONGEST_AGE).contains(&seconds) {
-            true => Ok(Self(seconds)),
-            false => Err(Wrong::new(
+        if millis.is_multiple_of(1000) && (1..=LONGEST_AGE).contains(&seconds) {
+            Ok(Self(seconds))
+        } else {
+            Err(Wrong::new(
                 "is out of range",
                 "expected whole seconds, from 1s to 36500d",
-            )),
+            ))
         }
     }
 
@@ -94,13 +95,11 @@ pub struct Size(pub u32);
 
 impl Size {
     /// So many KiB.
-    #[must_use]
     pub const fn kib(count: u32) -> Self {
         Self(count * 1024)
     }
 
     /// In bytes.
-    #[must_use]
     pub const fn bytes(self) -> u32 {
         self.0
     }

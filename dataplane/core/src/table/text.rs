@@ -213,9 +213,10 @@ impl Leaf for File {
     const EXAMPLE: &'static str = "tls/shop.crt";
 
     fn parse(text: &str) -> Result<Self, Wrong> {
-        match !text.is_empty() && !text.ends_with('/') && is_line(text) {
-            true => Ok(Self(Path::new(text).into())),
-            false => Err(Wrong::form::<Self>()),
+        if !text.is_empty() && !text.ends_with('/') && is_line(text) {
+            Ok(Self(Path::new(text).into()))
+        } else {
+            Err(Wrong::form::<Self>())
         }
     }
 
@@ -232,7 +233,6 @@ pub struct Payload(Box<[u8]>);
 
 impl Payload {
     /// The bytes.
-    #[must_use]
     pub fn bytes(&self) -> &[u8] {
         &self.0
     }

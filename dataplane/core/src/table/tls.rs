@@ -63,7 +63,6 @@ pub struct ClientAuth {
 
 impl ClientAuth {
     /// The header that tells endpoints the subject.
-    #[must_use]
     pub fn header(&self) -> &str {
         self.header.as_deref().unwrap_or("X-SSL-Client-DN")
     }

@@ -45,7 +45,7 @@ impl Node {
     pub(crate) fn kind(&self) -> String {
         match self {
             Self::Null | Self::Refused => "nothing stands here".to_owned(),
-            Self::Truth(truth) => format!("{truth} is true or false"),
+            Self::Truth(truth) => format!("{truth} is a boolean"),
             Self::Number(number) => format!("{number} is a number"),
             Self::Negative(number) => format!("{number} is a number"),
             Self::Fraction(number) => format!("{number} is a number"),

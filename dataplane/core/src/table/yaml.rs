@@ -13,7 +13,6 @@ pub struct Comments {
 }
 
 /// Writes a table as YAML, with these lines of comment at its head.
-#[must_use]
 pub fn yaml(table: &RoutingTable, comments: &Comments, head: &[String]) -> String {
     let mut out = String::from("# yaml-language-server: $schema=table.schema.json\n");
     for line in head {
@@ -52,12 +51,13 @@ pub fn yaml(table: &RoutingTable, comments: &Comments, head: &[String]) -> Strin
 fn comment(out: &mut String, indent: usize, text: &str) {
     let plain: String = text
         .chars()
-        .map(
-            |letter| match letter.is_control() || UNWRITTEN.contains(&letter) {
-                true => ' ',
-                false => letter,
-            },
-        )
+        .map(|letter| {
+            if letter.is_control() || UNWRITTEN.contains(&letter) {
+                ' '
+            } else {
+                letter
+            }
+        })
         .collect();
     let line = format!("{:indent$}# {plain}", "");
     out.push_str(&format!("{}\n", line.trim_end()));

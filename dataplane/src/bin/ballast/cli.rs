@@ -4,12 +4,15 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use ballast::VERSION;
+use ballast::account::{User, group, user};
 use ballast::config::{Admin, DRAIN_TIMEOUT, Level, MAX_CHECKS};
 use ballast::log;
 use ballast::show::What;
 use ballast_core::table::parse_duration;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{Args, CommandFactory, Parser, Subcommand};
+use clap::parser::ValueSource;
+use clap::{ArgAction, ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
 
 use crate::wait::{self, Wait};
@@ -17,7 +20,7 @@ use crate::wait::{self, Wait};
 /// A userspace load balancer for the edge: one routing table, swapped under load.
 #[derive(Debug, Parser)]
 #[command(
-    version,
+    version = VERSION.as_str(),
     after_help = "Try `ballast demo` first: it needs no file and no privileges."
 )]
 pub(crate) struct Cli {
@@ -28,12 +31,17 @@ pub(crate) struct Cli {
 impl Cli {
     /// The arguments of this process.
     pub(crate) fn read() -> Result<Self, clap::Error> {
-        let cli = Self::try_parse()?;
+        let mut matches = Self::command().try_get_matches()?;
+        let asks_two = asks_two(&matches);
+        let cli = Self::from_arg_matches_mut(&mut matches)
+            .map_err(|error| error.format(&mut Self::command()))?;
         let wrong = match &cli.command {
             Command::Check(check) => none_and_others("--admin", &check.admin),
             Command::Run(run) => none_and_others("--admin", &run.admin)
                 .or_else(|| none_and_others("--healthz", &run.healthz))
-                .or_else(|| one_path_twice(run)),
+                .or_else(|| one_path_twice(run))
+                .or_else(|| user_without_group(run)),
+            Command::Show(_) if asks_two => Some(ASKS_TWO.into()),
             _ => None,
         };
         match wrong {
@@ -51,13 +59,40 @@ fn none_and_others(flag: &str, args: &[AdminArg]) -> Option<String> {
 }
 
 fn one_path_twice(run: &Run) -> Option<String> {
-    let path = run.socket.as_ref()?;
-    (run.monitor_socket.as_ref() == Some(path)).then(|| {
-        format!(
-            "--monitor-socket {0}: is the path of --socket, too; choose another one",
+    let paths = [
+        ("--socket", run.socket.as_ref()),
+        ("--monitor-socket", run.monitor_socket.as_ref()),
+        ("--handover", run.handover.as_ref()),
+    ];
+    paths.iter().enumerate().find_map(|(place, (flag, path))| {
+        let path = (*path)?;
+        let mut before = paths.iter().take(place);
+        let (first, _) = before.find(|(_, other)| *other == Some(path))?;
+        Some(format!(
+            "{flag} {}: is the path of {first}, too; choose another one",
             path.display()
+        ))
+    })
+}
+
+fn user_without_group(run: &Run) -> Option<String> {
+    let user = run.user.as_ref()?;
+    let is_unknown = user.group.is_none() && run.group.is_none();
+    is_unknown.then(|| {
+        format!(
+            "--user {}: has no line in /etc/passwd that says its group; give --group, too",
+            user.number
         )
     })
+}
+
+/// Whether `show` is given an address and a socket. A socket that is the variable's gives way to the address.
+fn asks_two(matches: &ArgMatches) -> bool {
+    let Some(("show", show)) = matches.subcommand() else {
+        return false;
+    };
+    let is_given = |flag| show.value_source(flag) == Some(ValueSource::CommandLine);
+    is_given("admin") && is_given("socket")
 }
 
 /// The variable that a wrong value comes from. `None`: it comes from the command line.
@@ -81,7 +116,10 @@ pub(crate) fn variable(error: &clap::Error) -> Option<String> {
 pub(crate) enum Command {
     /// Serve a routing table, and every newer one that takes its place
     #[command(after_help = RUN_SHORT_HELP, after_long_help = RUN_HELP)]
-    Run(Run),
+    Run(Box<Run>),
+    /// Replace the process that runs by a new one, started as that one was, without losing a client
+    #[command(after_help = UPGRADE_HELP)]
+    Upgrade(Upgrade),
     /// Say everything that is wrong with a table, without serving it
     #[command(after_help = CHECK_HELP)]
     Check(Check),
@@ -142,6 +180,16 @@ pub(crate) struct Check {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct Upgrade {
+    /// The program to start [default: that of the process that runs, as it is on disk now]
+    #[arg(value_name = "PROGRAM")]
+    pub(crate) program: Option<PathBuf>,
+    /// Where the process that runs hands over: the path of its --handover
+    #[arg(long, env = "BALLAST_HANDOVER", value_name = "PATH")]
+    pub(crate) handover: PathBuf,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct Ctl {
     /// The command, such as show info; without it, each line of standard input is one
     #[arg(allow_negative_numbers = true)]
@@ -163,7 +211,7 @@ pub(crate) struct Show {
     #[arg(short, long, value_name = "F", value_enum, default_value_t)]
     pub(crate) output: Output,
     /// The admin address to ask [default: 127.0.0.1:1936]
-    #[arg(long, value_name = "ADDR", conflicts_with = "socket", value_parser = address)]
+    #[arg(long, value_name = "ADDR", value_parser = address)]
     pub(crate) admin: Option<SocketAddr>,
     /// The runtime socket to ask instead
     #[arg(long, env = "BALLAST_SOCKET", value_name = "PATH")]
@@ -248,6 +296,34 @@ pub(crate) struct Run {
     /// The group of the file of --monitor-socket: a name or a number [default: that of the process]
     #[arg(long, hide_short_help = true, env = "BALLAST_MONITOR_GROUP", value_name = "GROUP", requires = "monitor_socket", value_parser = group)]
     pub(crate) monitor_group: Option<u32>,
+    /// Where this process hands its sockets over to the next one: a unix socket. One that is started with the same path takes
+    /// over from it, and no client notices
+    #[arg(
+        long,
+        hide_short_help = true,
+        env = "BALLAST_HANDOVER",
+        value_name = "PATH"
+    )]
+    pub(crate) handover: Option<PathBuf>,
+    /// Go on as this user, by name or number: with the right to ports below 1024, and no other
+    #[arg(long, hide_short_help = true, env = "BALLAST_USER", value_name = "USER", value_parser = user)]
+    pub(crate) user: Option<User>,
+    /// Go on with this group, by name or number [default: that of --user]
+    #[arg(long, hide_short_help = true, env = "BALLAST_GROUP", value_name = "GROUP", value_parser = group)]
+    pub(crate) group: Option<u32>,
+    /// Open only the table's folder and what these flags name, and make only the system calls that serving takes
+    #[arg(long, hide_short_help = true, env = "BALLAST_SANDBOX", value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, overrides_with = "sandbox", action = ArgAction::Set)]
+    pub(crate) sandbox: bool,
+    /// With --sandbox: a folder that is read, too, for certificates and pages that tables name, or a file in it; repeatable
+    #[arg(
+        long,
+        hide_short_help = true,
+        env = "BALLAST_SANDBOX_READ",
+        value_name = "PATH",
+        value_delimiter = ',',
+        requires = "sandbox"
+    )]
+    pub(crate) sandbox_read: Vec<PathBuf>,
     /// Connections at once [default: what descriptors and memory allow; the log says how]
     #[arg(long, hide_short_help = true, env = "BALLAST_MAX_CONNECTIONS", value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) max_connections: Option<u32>,
@@ -333,23 +409,6 @@ fn mode(digits: &str) -> Result<u32, String> {
         .ok_or_else(|| "is no mode; expected three octal digits, such as 660".into())
 }
 
-/// The number of a group of this host, by its name or its number.
-fn group(word: &str) -> Result<u32, String> {
-    if let Ok(number) = word.parse() {
-        return Ok(number);
-    }
-    let groups = std::fs::read_to_string(GROUPS).unwrap_or_default();
-    let mut named = groups.lines().filter_map(|line| {
-        let mut fields = line.split(':');
-        let name = fields.next()?;
-        Some((name, fields.nth(1)?))
-    });
-    let found = named.find(|(name, _)| *name == word);
-    found
-        .and_then(|(_, number)| number.parse().ok())
-        .ok_or_else(|| format!("is no group of {GROUPS}; expected its name or its number"))
-}
-
 /// A duration in the table's form; a bare number is seconds.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     if let Ok(seconds) = text.parse::<u64>() {
@@ -367,6 +426,9 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
 const CHECK_HELP: &str = "\
 Exit codes: 0 every table is good; 64 one is refused, or wrong usage; 66 one cannot be read, or a
 file that it names cannot be used, and no table is refused; 1 the result cannot be written.";
+const UPGRADE_HELP: &str = "\
+Exit codes: 0 the new process serves; 75 it does not, and the process that ran goes on; 1 there is
+no such process, or it is not known what became of the new one; 64 wrong usage.";
 const RUN_SHORT_HELP: &str = "\
 `ballast run --help` has every flag, the signals and the exit codes.";
 const COMPLETIONS_HELP: &str = "\
@@ -379,7 +441,8 @@ a second one within 100 ms of the first is ignored, because some programs send e
 SIGUSR1 ends in order without a drain timeout; a SIGTERM after it starts the drain timeout. SIGUSR2
 is ignored, with a line in the log.
 Exit codes: 0 an ordered end, also one that had to cut connections; 1 a fault, or a second signal;
-64 wrong usage, or a table that is missing or refused.";
+75 it was to take over by --handover, and did not: the process there goes on; 64 wrong usage, or a
+table that is missing or refused.";
 const IMPORT_HELP: &str = "\
 Each line that could not be translated is listed with its number and the reason. Names of hosts are
 resolved now.
@@ -389,9 +452,9 @@ const ASK_HELP: &str = "\
 Exit codes: 0 it was answered; 1 nobody answers, or the answer cannot be written; 64 wrong usage.";
 const CTL_HELP: &str = "\
 Exit codes: 0 each command was executed; 1 an answer is an error, such as No such server., or cannot
-be written; 2 nobody answers; 64 wrong usage.";
-/// The groups of this host.
-const GROUPS: &str = "/etc/group";
+be written, or standard input cannot be read; 2 nobody answers; 64 wrong usage.";
+const ASKS_TWO: &str =
+    "--admin cannot be used with --socket: only one of them can be asked; leave one out";
 const ADMIN_FORM: &str = "IP:PORT, [IP6]:PORT, *:PORT or none";
 const DRAIN: &str = "30s";
 const _: () = assert!(DRAIN_TIMEOUT.as_secs() == 30, "the help says so");

@@ -1,13 +1,16 @@
 //! The program `ballast`: arguments and exit codes.
 
-use std::io::{self, BufRead, IsTerminal};
+use std::io::{self, IsTerminal};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use ballast::config::Access;
 use ballast::show::{self, Outcome, Paint, Server, Unanswered};
-use ballast::{Checked, Config, EarlyAdmin, FirstTable, Running, StartError, Verdict, demo, log};
+use ballast::{
+    Checked, Config, EarlyAdmin, FirstTable, GOES_ON, GivenUp, Inherited, Rights, Running,
+    StartError, VERSION, Verdict, demo, is_served, log,
+};
 use ballast_core::table::schema;
 use ballast_import::{ImportError, import};
 use clap::CommandFactory;
@@ -18,6 +21,7 @@ mod man;
 mod out;
 mod service_manager;
 mod signals;
+mod upgrade;
 mod wait;
 
 use cli::{Cli, Command, Ctl, Output, Run, Show};
@@ -47,12 +51,12 @@ fn main() -> ExitCode {
         }
         Command::Demo => {
             let log = (log::Format::Text, log::Level::Info);
-            serve(log, None, Demo)
+            serve(log, None, Ok(GivenUp::default()), Demo)
         }
         Command::Show(show) => show_command(&show),
         Command::Ctl(ctl) => send_commands(&ctl),
         Command::Version => {
-            let line = format!("ballast {}\n", env!("CARGO_PKG_VERSION"));
+            let line = format!("ballast {}\n", *VERSION);
             ended(print(line.as_bytes()), 0)
         }
         Command::Completions { shell } => {
@@ -71,7 +75,11 @@ fn main() -> ExitCode {
                 ExitCode::from(FAULT)
             }
         },
-        Command::Run(run) => serve((run.log_format, run.log_level), run.wait, run),
+        Command::Upgrade(wanted) => upgrade::upgrade(&wanted),
+        Command::Run(run) => {
+            let given_up = rights(&run).give_up_others(&config(&run));
+            serve((run.log_format, run.log_level), run.wait, given_up, *run)
+        }
     }
 }
 
@@ -143,7 +151,7 @@ fn import_command(files: &[PathBuf], output: Option<&Path>) -> ExitCode {
     if !words.is_empty() {
         say(words.trim_end_matches('\n'));
     }
-    let code = match imported.report.count(ballast_import::Kind::LeftOut) {
+    let code = match imported.report.unlike() {
         0 => 0,
         _ => LEFT_OUT,
     };
@@ -184,19 +192,18 @@ fn send_commands(ctl: &Ctl) -> ExitCode {
         show::pass(&ctl.socket, &line, &mut out)
     };
     let arguments = ctl.command.join(" ");
-    let is_said = |line: &String| !line.trim().is_empty();
-    let mut commands: Box<dyn Iterator<Item = String>> = if ctl.command.is_empty() {
-        let lines = io::stdin().lock().lines().map_while(Result::ok);
-        Box::new(lines.filter(is_said))
-    } else if arguments.trim().contains('\n') {
-        Box::new(arguments.lines().map(str::to_owned).filter(is_said))
-    } else {
-        // An empty one is answered with help.
-        Box::new(std::iter::once(arguments.trim().to_owned()))
-    };
+    let mut commands: Box<dyn Iterator<Item = Result<String, Unanswered>>> =
+        if ctl.command.is_empty() {
+            Box::new(show::lines(io::stdin().lock()))
+        } else if arguments.trim().contains('\n') {
+            Box::new(show::lines(arguments.as_bytes()))
+        } else {
+            // An empty one is answered with help.
+            Box::new(std::iter::once(Ok(arguments.trim().to_owned())))
+        };
     // Commands after one that failed are sent, too.
     let outcome = commands.try_fold(Outcome::Done, |before, line| {
-        let outcome = send(line)?;
+        let outcome = send(line?)?;
         Ok(if before == Outcome::Failed {
             before
         } else {
@@ -215,7 +222,7 @@ fn unanswered(error: &Unanswered, nobody: u8) -> ExitCode {
     say(&format!("ballast: {error}"));
     ExitCode::from(match error {
         Unanswered::At(..) => nobody,
-        Unanswered::Unwritten(_) => FAULT,
+        Unanswered::Unwritten(_) | Unanswered::Unread(_) => FAULT,
         Unanswered::NeedsSocket | Unanswered::NoJson(_) => USAGE,
     })
 }
@@ -240,12 +247,18 @@ impl Begin for Run {
         EarlyAdmin::claim(&config(self))
     }
 
+    fn handover(&self) -> Option<&Path> {
+        self.handover.as_deref()
+    }
+
     fn begin(
         &mut self,
         read: &mut FirstTable,
         early: Option<EarlyAdmin>,
+        inherited: Option<Inherited>,
     ) -> Result<Self::What, StartError> {
-        Ok((ballast::start_on(config(self), read, early)?, ()))
+        let running = ballast::start_on(config(self), read, early, inherited)?;
+        Ok((running, ()))
     }
 }
 
@@ -268,7 +281,16 @@ impl Begin for Demo {
         None
     }
 
-    fn begin(&mut self, (): &mut (), _: Option<EarlyAdmin>) -> Result<Self::What, StartError> {
+    fn handover(&self) -> Option<&Path> {
+        None
+    }
+
+    fn begin(
+        &mut self,
+        (): &mut (),
+        _: Option<EarlyAdmin>,
+        _: Option<Inherited>,
+    ) -> Result<Self::What, StartError> {
         demo::begin()
     }
 }
@@ -303,6 +325,7 @@ fn config(run: &Run) -> Config {
         }),
         ack: run.ack.clone(),
         threads: run.threads.map(usize::from),
+        handover: run.handover.clone(),
         max_connections: run.max_connections,
         max_checks: run.max_checks,
         shutdown_delay: run.shutdown_delay,
@@ -310,10 +333,21 @@ fn config(run: &Run) -> Config {
     }
 }
 
-/// Begins, serves until a signal asks to end, and ends. The value beside [`Running`] is dropped after it.
+fn rights(run: &Run) -> Rights {
+    Rights {
+        user: run.user.clone(),
+        group: run.group,
+        sandbox: run.sandbox,
+        sandbox_read: run.sandbox_read.clone(),
+    }
+}
+
+/// Begins, serves until a signal asks to end, and ends. The value next to [`Running`] is dropped after it. `given_up`: the rights
+/// of which the log says that they are gone; the thread that writes it must not have had them.
 fn serve<T>(
     (format, level): (log::Format, log::Level),
     wait: Option<Wait>,
+    given_up: Result<GivenUp, StartError>,
     beginning: impl Begin<What = (Running, T)>,
 ) -> ExitCode {
     // Dropped last, so that the last lines are written.
@@ -326,6 +360,11 @@ fn serve<T>(
             return ExitCode::from(FAULT);
         }
     };
+    let handover = beginning.handover().map(Path::to_owned);
+    match given_up {
+        Ok(given_up) => given_up.log(),
+        Err(error) => return fail(&error.into(), format, handover.as_deref()),
+    }
     let begun = Signals::new().and_then(|mut signals| {
         let begun = wait::begin(&mut signals, wait, beginning)?;
         Ok((signals, begun))
@@ -343,7 +382,7 @@ fn serve<T>(
                 workers = running.shared().loads.len(),
                 admin = admin.join(" "),
                 "ballast {} runs",
-                env!("CARGO_PKG_VERSION")
+                *VERSION
             );
             signals.serve(running, predecessors)
         }
@@ -351,16 +390,21 @@ fn serve<T>(
             tracing::info!("ended by a signal, before it began");
             ExitCode::SUCCESS
         }
-        Err(error) => fail(&error, format),
+        Err(error) => fail(&error, format, handover.as_deref()),
     }
 }
 
-/// Prints why the process did not start: as plain text, or as one JSON line.
-fn fail(error: &anyhow::Error, format: log::Format) -> ExitCode {
+/// Prints why the process did not start: as plain text, or as one JSON line. Where it was to take over from another one, that one
+/// goes on.
+fn fail(error: &anyhow::Error, format: log::Format, handover: Option<&Path>) -> ExitCode {
+    let fault = match handover {
+        Some(path) if is_served(path) => GOES_ON,
+        _ => FAULT,
+    };
     let (words, code) = match error.downcast_ref() {
         Some(error @ (StartError::Table(_) | StartError::Auth(_))) => (error.to_string(), USAGE),
-        Some(error) => (error.to_string(), FAULT),
-        None => (format!("{error:#}"), FAULT),
+        Some(error) => (error.to_string(), fault),
+        None => (format!("{error:#}"), fault),
     };
     match format {
         log::Format::Text => log::plain(&format!("ballast: {words}")),

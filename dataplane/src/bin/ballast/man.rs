@@ -23,7 +23,7 @@ pub(crate) fn write(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// The library would call what stands below the flags EXTRA, and write brackets around flags that are required.
+/// The library would call what is below the flags EXTRA, and write brackets around flags that are required.
 fn page(man: &Man, mut command: Command) -> io::Result<Vec<u8>> {
     let mut page = Vec::new();
     man.render_title(&mut page)?;
@@ -78,8 +78,9 @@ fn exit_status(codes: &str) -> String {
 fn in_roff(text: &str) -> String {
     let words: Vec<&str> = text.split_whitespace().collect();
     let line = words.join(" ").replace('\\', "\\e").replace('-', "\\-");
-    match line.starts_with(['.', '\'']) {
-        true => format!("\\&{line}"),
-        false => line,
+    if line.starts_with(['.', '\'']) {
+        format!("\\&{line}")
+    } else {
+        line
     }
 }

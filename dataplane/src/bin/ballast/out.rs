@@ -7,7 +7,6 @@ use ballast::show::Unanswered;
 
 use crate::FAULT;
 
-/// Prints a result.
 pub(crate) fn print(text: &[u8]) -> io::Result<()> {
     let mut out = io::stdout().lock();
     out.write_all(text).and_then(|()| out.flush())

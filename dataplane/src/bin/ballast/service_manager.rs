@@ -2,9 +2,13 @@
 
 use sd_notify::{NotifyState, notify};
 
-/// The table was read: the process serves.
-pub(crate) fn ready() {
-    send(&[NotifyState::Ready]);
+/// The table was read: the process serves. If it has taken over from another one, it is the service's process now.
+pub(crate) fn ready(has_taken_over: bool) {
+    if has_taken_over {
+        send(&[NotifyState::MainPid(std::process::id()), NotifyState::Ready]);
+    } else {
+        send(&[NotifyState::Ready]);
+    }
 }
 
 /// The table is being read again.
@@ -12,6 +16,15 @@ pub(crate) fn reloading() {
     match NotifyState::monotonic_usec_now() {
         Ok(now) => send(&[NotifyState::Reloading, now]),
         Err(error) => tracing::debug!(%error, "cannot read the monotonic clock"),
+    }
+}
+
+/// The next process serves. If it is of the same service (`next` is its number), it is the service's process now. Otherwise this
+/// service is ending, so that it can be started again in its turn.
+pub(crate) fn replaced(next: Option<u32>) {
+    match next {
+        Some(next) => send(&[NotifyState::MainPid(next)]),
+        None => stopping(),
     }
 }
 

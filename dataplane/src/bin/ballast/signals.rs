@@ -3,16 +3,17 @@
 use std::pin::{Pin, pin};
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use ballast::{Predecessor, Running, Shared};
+use ballast::{GOES_ON, Predecessor, Running, Shared};
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-use crate::{FAULT, service_manager};
+use crate::{FAULT, service_manager, upgrade};
 
 /// The handled signals. They are registered before the start, so that none of them kills a process that is just starting.
 pub(crate) struct Signals {
@@ -35,6 +36,8 @@ enum Order {
     End,
     /// End; connections may finish, however long they take.
     Drain,
+    /// End: the next process serves from the sockets of this one.
+    Replaced,
 }
 
 impl Signals {
@@ -64,14 +67,14 @@ impl Signals {
                     done = &mut what => return Some(done),
                     order = self.receivers.next() => match order {
                         Order::Reread => {}
-                        Order::End | Order::Drain => return None,
+                        Order::End | Order::Drain | Order::Replaced => return None,
                     }
                 }
             }
         })
     }
 
-    /// Serves until a signal says to end, and ends. `predecessors` are told when this process serves.
+    /// Serves until a signal says to end, and ends. `predecessors` are notified when this process serves.
     pub(crate) fn serve(
         self,
         mut running: Running,
@@ -85,10 +88,21 @@ impl Signals {
             let mut reading: Pin<Box<dyn Future<Output = ()>>> = Box::pin(running.first_read());
             let mut is_reading = true;
             let shared = Arc::clone(running.shared());
-            let mut ready = pin!(ready(&shared));
+            let mut serves = pin!(serves(&shared));
+            let has_inherited = running.has_inherited();
+            let mut failed = pin!(running.failed());
+            let mut replaced = pin!(running.replaced());
             loop {
                 tokio::select! {
-                    () = &mut ready, if !predecessors.is_empty() => {
+                    why = &mut failed => {
+                        tracing::error!("--handover: {why}");
+                        return ExitCode::from(GOES_ON);
+                    }
+                    next = &mut replaced => {
+                        service_manager::replaced(next);
+                        return receivers.end(running, Order::Replaced).await;
+                    }
+                    () = &mut serves, if !predecessors.is_empty() => {
                         for predecessor in predecessors.drain(..) {
                             predecessor.replace().await;
                         }
@@ -99,6 +113,10 @@ impl Signals {
                             reading = Box::pin(running.reread());
                             is_reading = true;
                         }
+                        _ if running.give_up() => {
+                            tracing::info!("ended by a signal, before it served: the process that runs goes on");
+                            return ExitCode::SUCCESS;
+                        }
                         order => {
                             service_manager::stopping();
                             return receivers.end(running, order).await;
@@ -106,7 +124,10 @@ impl Signals {
                     },
                     () = &mut reading, if is_reading => {
                         is_reading = false;
-                        service_manager::ready();
+                        service_manager::ready(has_inherited);
+                        if let Some(numbers) = shared.status.inherited() {
+                            upgrade::report(numbers);
+                        }
                     }
                 }
             }
@@ -114,9 +135,14 @@ impl Signals {
     }
 }
 
-/// Waits until clients should be sent here.
-async fn ready(shared: &Shared) {
+/// Waits until this process serves in place of the one before: clients should be sent here, and every address is bound. An
+/// address that cannot be bound is waited for only so long.
+async fn serves(shared: &Shared) {
     while !shared.status.is_ready() {
+        sleep(READY_EVERY).await;
+    }
+    let until = Instant::now() + BINDS_WITHIN;
+    while shared.status.unbound.load(Ordering::SeqCst) > 0 && Instant::now() < until {
         sleep(READY_EVERY).await;
     }
 }
@@ -146,7 +172,13 @@ impl Receivers {
             delay => format!("clients are accepted for {delay:?}, then "),
         };
         let mut stop = pin!(running.drain(hurry.cancelled()));
-        if matches!(order, Order::End) {
+        // A supervisor's signal reaches a process that was replaced as well. The first one changes nothing: it is ending.
+        let mut is_told = true;
+        if matches!(order, Order::Replaced) {
+            is_told = false;
+            hurry.cancel();
+            tracing::info!("the next process serves: connections may finish for {drain:?}");
+        } else if matches!(order, Order::End) {
             hurry.cancel();
             tracing::info!(
                 "ending: {accepts}connections may finish for {drain:?}; a second signal ends at once"
@@ -165,7 +197,11 @@ impl Receivers {
                 order = self.next() => order,
             };
             match order {
-                Order::Reread | Order::Drain => {}
+                Order::Reread | Order::Drain | Order::Replaced => {}
+                Order::End if !is_told => {
+                    is_told = true;
+                    first = Instant::now();
+                }
                 Order::End if !hurry.is_cancelled() => {
                     tracing::info!(
                         "the drain timeout begins: connections may finish for {drain:?}; another signal ends at once"
@@ -184,5 +220,7 @@ impl Receivers {
 }
 
 const READY_EVERY: Duration = Duration::from_millis(20);
+/// Time for addresses that could not be bound at once, which are retried every 5 s.
+const BINDS_WITHIN: Duration = Duration::from_secs(8);
 /// Two signals within this time count as one: `timeout`, for example, sends a signal to the process and to its whole group.
 const ONE_SIGNAL: Duration = Duration::from_millis(100);

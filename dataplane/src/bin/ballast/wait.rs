@@ -1,12 +1,13 @@
 //! Starts beside a process that holds what this one needs: an ending one gives way, and `--wait` waits for one to end.
 
 use std::io;
+use std::path::Path;
 use std::pin::pin;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use ballast::{EarlyAdmin, Holder, LockName, Predecessor, StartError};
+use ballast::{EarlyAdmin, Holder, Inherited, LockName, Predecessor, StartError};
 use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 
@@ -35,7 +36,7 @@ impl Wait {
     }
 }
 
-/// What was begun, and the processes that gave way to it: they go on accepting until they are told that it serves.
+/// What was begun, and the processes that gave way to it: they go on accepting until they are notified that it serves.
 pub(crate) struct Begun<T> {
     pub(crate) what: T,
     pub(crate) predecessors: Vec<Predecessor>,
@@ -57,11 +58,15 @@ pub(crate) trait Begin {
     /// What answers for the process while it reads.
     fn early(&self) -> Option<EarlyAdmin>;
 
+    /// Where the process before hands over its sockets.
+    fn handover(&self) -> Option<&Path>;
+
     /// Begins. Where another process is in the way, `read` stays as it is.
     fn begin(
         &mut self,
         read: &mut Self::Read,
         early: Option<EarlyAdmin>,
+        inherited: Option<Inherited>,
     ) -> Result<Self::What, StartError>;
 }
 
@@ -87,10 +92,16 @@ pub(crate) fn begin<B: Begin>(
                 None => return Ok(None),
             },
         };
-        let outcome = beginning.begin(&mut read, early);
+        let Some(inherited) = signals.wait_for(inherit(&beginning)).transpose()? else {
+            return Ok(None);
+        };
+        let has_inherited = inherited.is_some();
+        let outcome = beginning.begin(&mut read, early, inherited);
         known = Some(read);
         let (lock, why) = match outcome {
             Ok(what) => return Ok(Some(Begun { what, predecessors })),
+            // The process that offered its sockets goes on. What is in the way is a third one's.
+            Err(error) if has_inherited => return Err(error.into()),
             Err(StartError::Held { lock, why }) => (lock, why),
             // The kernel closes the descriptors of an ended process one after the other.
             Err(error) if error.may_pass() && is_recent(released) => {
@@ -125,13 +136,7 @@ pub(crate) fn begin<B: Begin>(
                 }
                 // It may be gone now.
                 released = Some(Instant::now());
-                let pause = if is_short {
-                    RETRY_INTERVAL
-                } else {
-                    LONG_INTERVAL
-                };
-                let paused = signals.wait_for(async { sleep(pause).await });
-                if paused.is_none() {
+                if signals.wait_for(pause(is_short)).is_none() {
                     return Ok(None);
                 }
             }
@@ -140,6 +145,24 @@ pub(crate) fn begin<B: Begin>(
                 bail!("{other}, does not end; that took longer than --wait allows")
             }
         }
+    }
+}
+
+/// The pause between two questions to a process that does not answer.
+async fn pause(is_short: bool) {
+    let interval = if is_short {
+        RETRY_INTERVAL
+    } else {
+        LONG_INTERVAL
+    };
+    sleep(interval).await;
+}
+
+/// What the process before offers. `None`: there is no such process, or none that is asked.
+async fn inherit<B: Begin>(beginning: &B) -> Result<Option<Inherited>, StartError> {
+    match beginning.handover() {
+        Some(path) => Inherited::ask(path).await,
+        None => Ok(None),
     }
 }
 
@@ -223,7 +246,7 @@ fn is_end(error: &io::Error) -> bool {
 pub(crate) const FOREVER: &str = "forever";
 /// Time for the kernel to close all descriptors of an ended process.
 const RELEASE_TIME: Duration = Duration::from_secs(1);
-/// A table that is read within this time keeps nobody waiting.
+/// A table that is read within this time keeps no reader waiting.
 const SHORT_READ: Duration = Duration::from_millis(200);
 const RETRY_INTERVAL: Duration = Duration::from_millis(10);
 /// Between questions to a process that does not answer.

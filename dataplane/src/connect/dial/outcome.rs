@@ -18,7 +18,7 @@ use crate::worker::pool::Use;
 #[derive(Debug)]
 pub(crate) struct Upstream<S = MaybeTls> {
     pub(crate) stream: S,
-    pub(crate) session: Session,
+    pub(crate) session: EndpointSession,
     /// Whether the connection has served an earlier request.
     pub(crate) is_reused: bool,
     /// The place of the endpoint in the service.
@@ -36,14 +36,14 @@ pub(crate) enum Link {
 
 /// One session at an endpoint: a client's connection, or a request. It counts there until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Session {
+pub(crate) struct EndpointSession {
     pub(crate) lease: Lease,
     worker: Rc<Worker>,
     /// When the client's connection was accepted, or its request began.
     began: Moment,
 }
 
-impl Session {
+impl EndpointSession {
     pub(super) fn new(lease: Lease, worker: &Rc<Worker>, began: Moment) -> Self {
         Self {
             lease,
@@ -77,7 +77,7 @@ impl Session {
     }
 }
 
-impl Drop for Session {
+impl Drop for EndpointSession {
     fn drop(&mut self) {
         let now = self.worker.shared.clock.now();
         self.counters().ended(now.since(self.began));

@@ -6,7 +6,7 @@ use ballast_core::handshake::HandshakeResult;
 use ballast_core::service::Service;
 use tokio::io::AsyncWriteExt;
 
-use super::{AttemptError, Caller, Reach, connect};
+use super::{AttemptError, Caller, Reach, open_stream};
 use crate::net::poller::Stream;
 use crate::net::tls::{MaybeTls, Session};
 
@@ -21,7 +21,7 @@ pub(super) fn header_before(caller: &Caller<'_>, service: &Service) -> Vec<u8> {
 impl Reach {
     /// Connects to the endpoint, and completes the TLS handshake with it if the service asks for TLS.
     pub(super) async fn run(self) -> Result<MaybeTls, AttemptError> {
-        let stream = connect(&self.worker, &self.service, &self.endpoint, self.until).await?;
+        let stream = open_stream(&self.worker, &self.service, &self.endpoint, self.until).await?;
         if self.service.spec().tls.is_none() {
             return Ok(stream.into());
         }

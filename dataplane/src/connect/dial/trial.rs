@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use ballast_core::pick::Picked;
 
-use super::{AttemptError, Attempts, connect, short_attempt};
+use super::{AttemptError, Attempts, open_stream, short_attempt};
 use crate::os::socket_error;
 
 impl Attempts<'_> {
@@ -31,7 +31,7 @@ impl Attempts<'_> {
         let (service, plan) = (Arc::clone(&self.service), Rc::clone(&self.plan));
         tokio::task::spawn_local(async move {
             let until = worker.shared.clock.now().after(short_attempt(&service));
-            let reached = connect(&worker, &service, picked.lease.endpoint(), until).await;
+            let reached = open_stream(&worker, &service, picked.lease.endpoint(), until).await;
             let now = worker.shared.clock.now();
             match reached {
                 Ok(_stream) => {

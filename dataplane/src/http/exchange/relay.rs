@@ -12,16 +12,16 @@ use ballast_core::http2::Head;
 
 use super::rewriting::Rewriting;
 use super::transfer::{BodyExtent, Stopped, Transfer};
-use super::{Failed, Failure};
+use super::{ExchangeFailure, Failed};
 use crate::http::idle_timer::{Expired, IdleTimer, Timeouts};
 use crate::http::request::with_fields;
-use crate::http::side::{Answered, Side};
+use crate::http::side::{Answered, HttpSide};
 use crate::net::relay::Tools;
 
 /// A client and an endpoint, and the bodies between them.
 pub(super) struct Relay<'e, 'c> {
-    pub(super) client: &'e mut Side<'c>,
-    pub(super) server: Side<'e>,
+    pub(super) client: &'e mut HttpSide<'c>,
+    pub(super) server: HttpSide<'e>,
     /// The body of the request.
     pub(super) up: Transfer,
     /// The body of the response, once that has begun.
@@ -92,7 +92,7 @@ impl Relay<'_, '_> {
                     Answered::Bytes => continue,
                     Answered::Head(head) => {
                         let facts = self.rewrite_head(rewriting, &head)?;
-                        if let Side::H2(server) = &self.server {
+                        if let HttpSide::H2(server) = &self.server {
                             server.stream.recycle(head);
                         }
                         facts
@@ -108,7 +108,7 @@ impl Relay<'_, '_> {
             }
             self.interims += 1;
             if self.interims > MOST_INTERIMS {
-                return Err(Failure::ServerMalformed.into());
+                return Err(ExchangeFailure::ServerMalformed.into());
             }
             self.timer.begin(self.timeouts.server);
             search = HeadSearch::default();
@@ -119,7 +119,7 @@ impl Relay<'_, '_> {
 
     fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Result<Answered, Failed>> {
         if self.server.is_cut() {
-            return Poll::Ready(Err(Failure::Cut.into()));
+            return Poll::Ready(Err(ExchangeFailure::Cut.into()));
         }
         self.pump_up(cx)?;
         // An interim response goes to the client before more is read.
@@ -141,9 +141,10 @@ impl Relay<'_, '_> {
         if let Poll::Ready(gone) = self.client.poll_gone(cx) {
             return Poll::Ready(Err(Failed::by_client(gone)));
         }
-        let (timeout, failure) = match self.up.is_waiting || flushed.is_pending() {
-            true => (self.timeouts.client, Failure::ClientTimedOut),
-            false => (self.timeouts.server, Failure::ServerTimedOut),
+        let (timeout, failure) = if self.up.is_waiting || flushed.is_pending() {
+            (self.timeouts.client, ExchangeFailure::ClientTimedOut)
+        } else {
+            (self.timeouts.server, ExchangeFailure::ServerTimedOut)
         };
         let expired = self.timer.poll(timeout, cx);
         expired.map(|expired| Err(failure.unless_expired(expired).into()))
@@ -173,7 +174,7 @@ impl Relay<'_, '_> {
         rewriting: &Rewriting<'_>,
         search: &mut HeadSearch,
     ) -> Result<Option<HeadFacts>, Failed> {
-        let Side::H1(server) = &mut self.server else {
+        let HttpSide::H1(server) = &mut self.server else {
             return Ok(None);
         };
         let held = server.buffer.held();
@@ -198,7 +199,7 @@ impl Relay<'_, '_> {
             client_keeps,
         };
         if facts.kind == ResponseKind::Upgraded && !rewriting.facts.upgrades {
-            return Err(Failure::ServerMalformed.into());
+            return Err(ExchangeFailure::ServerMalformed.into());
         }
         let written = self.client.respond(&to, is_whole);
         self.head_bytes += written.map_err(Failed::by_client)? as u64;
@@ -221,9 +222,10 @@ impl Relay<'_, '_> {
         let is_whole = !is_interim && self.server.has_ended();
         let has_no_body =
             is_whole || rewriting.facts.is_head || matches!(status, 100..200 | 204 | 304);
-        let framing = match has_no_body {
-            true => Framing::Empty,
-            false => head.length().map_or(Framing::Chunked, Framing::Length),
+        let framing = if has_no_body {
+            Framing::Empty
+        } else {
+            head.length().map_or(Framing::Chunked, Framing::Length)
         };
         let framing = framing_to(rewriting.facts.version, framing);
         let client_keeps =
@@ -245,9 +247,10 @@ impl Relay<'_, '_> {
             self.begin_down(rewriting, framing, is_whole);
         }
         Ok(HeadFacts {
-            kind: match is_interim {
-                true => ResponseKind::Interim,
-                false => ResponseKind::Final,
+            kind: if is_interim {
+                ResponseKind::Interim
+            } else {
+                ResponseKind::Final
             },
             status,
             framing,
@@ -259,14 +262,14 @@ impl Relay<'_, '_> {
     /// Prepares the body of the response, whose head is about to be sent to the client.
     fn begin_down(&mut self, rewriting: &Rewriting<'_>, framing: Framing, is_whole: bool) {
         let version = match &self.server {
-            Side::H1(_) => Version::Http11,
-            Side::H2(_) => Version::Http2,
+            HttpSide::H1(_) => Version::Http11,
+            HttpSide::H2(_) => Version::Http2,
         };
         let trailing = rewriting.trailing(framing, version);
         let is_unchunked =
             framing == Framing::Chunked && rewriting.facts.version == Version::Http10;
         self.down = Some(match (&mut self.server, &mut *self.client) {
-            (Side::H1(server), Side::H1(client)) if !is_unchunked => {
+            (HttpSide::H1(server), HttpSide::H1(client)) if !is_unchunked => {
                 let mut extent = BodyExtent::new(framing);
                 // The bytes of the body that came with the head are sent with it.
                 let begun = extent.begin(server.buffer.held(), &mut client.pending, &trailing);
@@ -278,18 +281,18 @@ impl Relay<'_, '_> {
                 self.head_bytes += used as u64;
                 Transfer::of_bytes(extent, trailing)
             }
-            (Side::H1(server), _) => {
+            (HttpSide::H1(server), _) => {
                 server.expect(framing);
                 Transfer::of_frames(!is_whole, trailing)
             }
-            (Side::H2(_), _) => Transfer::of_frames(!is_whole, trailing),
+            (HttpSide::H2(_), _) => Transfer::of_frames(!is_whole, trailing),
         });
     }
 
     /// Relays both bodies until the response has ended.
     async fn bodies(&mut self) -> Result<(), Failed> {
         if self.is_malformed {
-            return Err(Failure::ServerMalformed.into());
+            return Err(ExchangeFailure::ServerMalformed.into());
         }
         self.timer.begin(self.timeouts.of_both());
         poll_fn(|cx| self.poll_bodies(cx)).await
@@ -297,7 +300,7 @@ impl Relay<'_, '_> {
 
     fn poll_bodies(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Failed>> {
         if self.server.is_cut() {
-            return Poll::Ready(Err(Failure::Cut.into()));
+            return Poll::Ready(Err(ExchangeFailure::Cut.into()));
         }
         self.pump_up(cx)?;
         let Some(down) = &mut self.down else {
@@ -318,9 +321,10 @@ impl Relay<'_, '_> {
             }
             Poll::Pending => {}
         }
-        let failure = match down.is_waiting {
-            true => Failure::ServerTimedOut,
-            false => Failure::ClientTimedOut,
+        let failure = if down.is_waiting {
+            ExchangeFailure::ServerTimedOut
+        } else {
+            ExchangeFailure::ClientTimedOut
         };
         if let Poll::Ready(gone) = self.client.poll_gone(cx) {
             return Poll::Ready(Err(Failed::by_client(gone)));
@@ -333,11 +337,11 @@ impl Relay<'_, '_> {
     pub(super) fn server_is_clean(&mut self) -> bool {
         let down = self.down.as_mut();
         let has_surplus = match &self.server {
-            Side::H1(server) => {
+            HttpSide::H1(server) => {
                 !server.buffer.is_empty()
                     || down.is_some_and(|down| !down.take_surplus().is_empty())
             }
-            Side::H2(_) => false,
+            HttpSide::H2(_) => false,
         };
         self.up.is_done && !self.server_dead && !has_surplus
     }
@@ -351,13 +355,13 @@ impl Relay<'_, '_> {
     /// Gives the client's connection back what was read behind the request.
     fn return_surplus(&mut self) {
         let surplus = self.up.take_surplus();
-        if let Side::H1(client) = &mut *self.client {
+        if let HttpSide::H1(client) = &mut *self.client {
             client.buffer.push(&surplus);
         }
     }
 }
 
-impl Failure {
+impl ExchangeFailure {
     /// This failure, unless the time for the whole request is over.
     fn unless_expired(self, expired: Expired) -> Self {
         match expired {

@@ -9,14 +9,14 @@ use ballast_core::http::{Field, Framing, Response, Version};
 use ballast_core::http1::{HeadSearch, Limits, Reject, ResponseHead, parse_response};
 use ballast_core::service::Service;
 
-use super::Failure;
-use crate::http::request::Facts;
+use super::ExchangeFailure;
+use crate::http::request::RequestFacts;
 use crate::worker::Worker;
 
 /// How heads of responses are rewritten for one client.
 pub(super) struct Rewriting<'a> {
     pub(super) service: &'a Service,
-    pub(super) facts: &'a Facts,
+    pub(super) facts: &'a RequestFacts,
     pub(super) endpoint: SocketAddr,
     /// The port that the client connected to.
     pub(super) port: u16,
@@ -61,9 +61,10 @@ impl Rewriting<'_> {
 
     /// Which trailers of a response in this version of HTTP pass.
     pub(super) fn trailing(&self, framing: Framing, version: Version) -> Trailing {
-        match Trailing::may_follow(framing, version) {
-            true => Trailing::beside(None, &self.edits()),
-            false => Trailing::default(),
+        if Trailing::may_follow(framing, version) {
+            Trailing::beside(None, &self.edits())
+        } else {
+            Trailing::default()
         }
     }
 
@@ -82,12 +83,12 @@ impl Rewriting<'_> {
         held: &'r [u8],
         search: &mut HeadSearch,
         fields: &'r mut [MaybeUninit<Field<'r>>],
-    ) -> Result<Option<ResponseHead<'r>>, Failure> {
+    ) -> Result<Option<ResponseHead<'r>>, ExchangeFailure> {
         let method = if self.facts.is_head { "HEAD" } else { "GET" };
         parse_response(held, search, fields, &Limits::default(), method).map_err(
             |Reject { reason, .. }| {
                 tracing::debug!(endpoint = %self.endpoint, reason, "bad response");
-                Failure::ServerMalformed
+                ExchangeFailure::ServerMalformed
             },
         )
     }

@@ -11,7 +11,7 @@ use ballast_core::forward::Trailing;
 use ballast_core::http::Framing;
 use ballast_core::http1::{Body, Limits, parse_trailers, write_trailers};
 
-use crate::http::side::{Broken, Frame, H1, Side};
+use crate::http::side::{Broken, Frame, H1, HttpSide};
 use crate::net::relay::{Direction, Extent, Phase, Taken, Tools, yield_to_others};
 
 /// How the body of one direction is moved, and how far that has come.
@@ -33,7 +33,6 @@ pub(super) struct Transfer {
 enum Method {
     /// As the bytes of HTTP/1 that they are.
     Bytes(Bytes),
-    /// As frames.
     Frames,
 }
 
@@ -89,8 +88,8 @@ impl Transfer {
     /// Moves what can be moved. Ready once the whole body has been sent.
     pub(super) fn pump(
         &mut self,
-        source: &mut Side<'_>,
-        sink: &mut Side<'_>,
+        source: &mut HttpSide<'_>,
+        sink: &mut HttpSide<'_>,
         tools: &Tools,
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), Stopped>> {
@@ -98,7 +97,7 @@ impl Transfer {
             return Poll::Ready(Ok(()));
         }
         let moved = match (&mut self.method, source, sink) {
-            (Method::Bytes(bytes), Side::H1(source), Side::H1(sink)) => {
+            (Method::Bytes(bytes), HttpSide::H1(source), HttpSide::H1(sink)) => {
                 let moved = bytes.pump(source, sink, &self.trailing, tools, cx);
                 let direction = &bytes.direction;
                 self.bytes = direction.bytes();
@@ -115,8 +114,8 @@ impl Transfer {
 
     fn pump_frames(
         &mut self,
-        source: &mut Side<'_>,
-        sink: &mut Side<'_>,
+        source: &mut HttpSide<'_>,
+        sink: &mut HttpSide<'_>,
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), Stopped>> {
         self.is_waiting = false;
@@ -187,12 +186,11 @@ impl Bytes {
             return Poll::Pending;
         }
         if self.source_dead {
-            return Poll::Ready(Err(Stopped::Source(
-                match direction.extent().is_malformed {
-                    true => Broken::Malformed,
-                    false => Broken::Left,
-                },
-            )));
+            return Poll::Ready(Err(Stopped::Source(if direction.extent().is_malformed {
+                Broken::Malformed
+            } else {
+                Broken::Left
+            })));
         }
         let trailers = mem::take(&mut direction.extent_mut().trailers);
         if !trailers.is_empty() {
@@ -241,7 +239,7 @@ impl BodyExtent {
     ) -> Result<usize, Broken> {
         let relayed = self.body.relay(bytes, &mut self.trailers);
         let relayed = relayed.map_err(|_| Broken::Malformed)?;
-        out.extend_from_slice(bytes.get(..relayed.forwarded).unwrap_or_default());
+        out.extend_from_slice(bytes.split_at(relayed.forwarded).0);
         if self.is_complete() && !self.trailers.is_empty() {
             write_allowed(out, &mem::take(&mut self.trailers), trailing);
         }
@@ -259,7 +257,7 @@ impl Extent for BodyExtent {
     fn take(&mut self, bytes: &[u8]) -> io::Result<Taken> {
         match self.body.relay(bytes, &mut self.trailers) {
             Ok(relayed) => {
-                let rest = bytes.get(relayed.used..).unwrap_or_default();
+                let rest = bytes.split_at(relayed.used).1;
                 self.surplus.extend_from_slice(rest);
                 Ok(Taken {
                     read: relayed.used,

@@ -6,19 +6,20 @@ use std::task::{Context, Poll};
 use ballast_core::service::Service;
 
 use super::relay::Relay;
-use super::{Ended, Failed, Failure, count};
+use super::{Ended, ExchangeFailure, Failed, count};
 use crate::access::relay_letters;
-use crate::connect::Session;
+use crate::connect::EndpointSession;
 use crate::http::account::Account;
 use crate::http::peer::Peer;
-use crate::http::side::{H1, Side};
+use crate::http::side::{H1, HttpSide};
 use crate::net::relay::{RelayTimeouts, Why, relay};
 use crate::net::tls::MaybeTls;
 
 impl Relay<'_, '_> {
     /// Sends the client the response that switches, and the bytes that came with it.
     pub(super) async fn begin_tunnel(&mut self) -> Result<(), Failed> {
-        if let (Side::H1(server), Side::H1(client)) = (&mut self.server, &mut *self.client) {
+        if let (HttpSide::H1(server), HttpSide::H1(client)) = (&mut self.server, &mut *self.client)
+        {
             let held = server.buffer.held();
             client.pending.extend_from_slice(held);
             self.head_bytes += held.len() as u64;
@@ -33,7 +34,7 @@ impl Relay<'_, '_> {
             return Poll::Ready(flushed.map_err(Failed::by_client));
         }
         let expired = self.timer.poll(self.timeouts.client, cx);
-        expired.map(|_| Err(Failure::ClientTimedOut.into()))
+        expired.map(|_| Err(ExchangeFailure::ClientTimedOut.into()))
     }
 }
 
@@ -41,7 +42,7 @@ impl Relay<'_, '_> {
 pub(super) async fn run(
     client: &mut H1<'_>,
     mut stream: MaybeTls,
-    session: &Session,
+    session: &EndpointSession,
     service: &Service,
     peer: &Peer,
     account: &mut Account,

@@ -12,12 +12,12 @@ use ballast_core::plan::{Frontend, HttpFrontend};
 
 use super::Active;
 use crate::http::account::Account;
-use crate::http::answers::{Answer, Own, Reason, SEND_TIMEOUT};
+use crate::http::answers::{Own, ReadyAnswer, Reason, SEND_TIMEOUT};
 use crate::http::exchange::{Ended, Exchange};
 use crate::http::idle_policy::IdlePolicy;
 use crate::http::peer::{Peer, scheme};
-use crate::http::request::{Message, Prepared, Step, prepare, with_fields};
-use crate::http::side::{H2, Side};
+use crate::http::request::{Message, NextStep, Prepared, prepare, with_fields};
+use crate::http::side::{H2, HttpSide};
 use crate::net::mux::Stream;
 use crate::net::poller::Timer;
 use crate::os::clock::Micros;
@@ -36,7 +36,7 @@ impl Drop for Open {
 }
 
 /// Serves the request.
-pub(super) async fn serve(active: Active, stream: Stream) {
+pub(super) async fn serve_request(active: Active, stream: Stream) {
     let peer = Rc::clone(&active.0.peer);
     let window = active.0.window;
     peer.requests.set(peer.requests.get() + 1);
@@ -64,11 +64,11 @@ pub(super) async fn serve(active: Active, stream: Stream) {
     let mut timer = Timer::new(&peer.worker.tools.poller);
     let Open { account, active } = &mut open;
     match step {
-        Step::Answer(answer) => {
+        NextStep::Answer(answer) => {
             drop(plan);
             send(&peer, &answer, &stream, account, &mut timer).await;
         }
-        Step::Forward(mut prepared) => {
+        NextStep::Forward(mut prepared) => {
             prepared.received = received;
             let _admission = match admit(active, &prepared) {
                 Ok(admission) => admission,
@@ -107,7 +107,7 @@ async fn forward(
     account: &mut Account,
     timer: &mut Timer,
 ) {
-    let mut side = Side::H2(client);
+    let mut side = HttpSide::H2(client);
     let exchange = Exchange {
         peer,
         account,
@@ -116,13 +116,13 @@ async fn forward(
         timer,
     };
     let ended = exchange.run(plan, policy).await;
-    if let Side::H2(client) = side {
+    if let HttpSide::H2(client) = side {
         finish(peer, &ended, prepared, &client.stream, account, timer).await;
     }
     account.count_time(&peer.worker, &prepared.service);
 }
 
-/// Tells the client what it was not told yet.
+/// Sends the client what it was not sent yet.
 async fn finish(
     peer: &Peer,
     ended: &Ended,
@@ -139,15 +139,14 @@ async fn finish(
     if let Some(code) = reset {
         return stream.reset(code);
     }
-    if let Some(answer) = Answer::to_ended(peer, ended, &prepared.facts, true, account) {
+    if let Some(answer) = ReadyAnswer::to_ended(peer, ended, &prepared.facts, true, account) {
         send(peer, &answer, stream, account, timer).await;
     }
 }
 
-/// Sends an answer.
 async fn send(
     peer: &Peer,
-    answer: &Answer,
+    answer: &ReadyAnswer,
     stream: &Stream,
     account: &mut Account,
     timer: &mut Timer,
@@ -180,7 +179,6 @@ fn poll_send(stream: &Stream, rest: &mut &[u8], cx: &Context<'_>) -> Poll<Result
     Poll::Ready(Ok(()))
 }
 
-/// Opens the account of this request.
 fn account(peer: &Peer, head: &Head, now: Micros) -> Account {
     let authority = head.authority().unwrap_or_default();
     let host = Host::parse(authority).map_or("", |host| host.name);
@@ -220,7 +218,7 @@ fn read(
     frontend: &Arc<Frontend>,
     http: &Arc<HttpFrontend>,
     now: Micros,
-) -> Step {
+) -> NextStep {
     let (path, query) = match head.path().split_once('?') {
         Some((path, query)) => (path, Some(query)),
         None => (head.path(), None),
@@ -252,7 +250,7 @@ fn read(
             Ok(()) => prepare(peer, &message, frontend, http),
             Err(status) => {
                 let own = Own::Refused(status, Reason::Malformed);
-                Step::own(peer, own, &message, frontend, http)
+                NextStep::own(peer, own, &message, frontend, http)
             }
         }
     })
@@ -301,8 +299,9 @@ fn check(head: &Head, request: &Request<'_>, http: &HttpFrontend) -> Result<(), 
         "*" => request.method == "OPTIONS",
         path => path.starts_with('/'),
     };
-    match is_path && is_visible(request.path) && request.query.is_none_or(is_visible) {
-        true => Ok(()),
-        false => Err(400),
+    if is_path && is_visible(request.path) && request.query.is_none_or(is_visible) {
+        Ok(())
+    } else {
+        Err(400)
     }
 }

@@ -161,7 +161,7 @@ impl<'a> H1<'a> {
                         Poll::Ready(sent) => sent.map_err(|_| Broken::Left)?,
                         Poll::Pending => 0,
                     };
-                    out.extend_from_slice(bytes.get(sent..).unwrap_or_default());
+                    out.extend_from_slice(bytes.split_at(sent).1);
                     return Ok(());
                 }
                 write_data(out, self.framing, bytes);

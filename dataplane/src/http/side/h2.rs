@@ -11,7 +11,6 @@ use ballast_core::http2::Head;
 use super::{Broken, Frame};
 use crate::net::mux::{Arrived, Stream};
 
-/// One stream of HTTP/2.
 pub(in crate::http) struct H2 {
     pub(in crate::http) stream: Stream,
     /// Bytes that have arrived, of which the first `passed` have gone on.
@@ -140,7 +139,7 @@ impl H2 {
                 }
             }
         }
-        let rest = self.chunk.get(self.passed..).unwrap_or_default();
+        let rest = self.chunk.split_at(self.passed).1;
         let bytes = rest.get(..most).unwrap_or(rest);
         let is_last = self.chunk_is_last && bytes.len() == rest.len();
         Poll::Ready(Ok(Frame::Data { bytes, is_last }))

@@ -114,9 +114,10 @@ async fn dropping_a_stream_is_a_reset_unless_it_was_closed_in_order() {
             }
             drop(ours);
             let end = peer.read(&mut [0]).map_err(|error| error.kind());
-            let expected = match is_orderly {
-                true => Ok(0),
-                false => Err(ErrorKind::ConnectionReset),
+            let expected = if is_orderly {
+                Ok(0)
+            } else {
+                Err(ErrorKind::ConnectionReset)
             };
             assert_eq!(end, expected);
         }
@@ -234,7 +235,7 @@ async fn what_arrived_before_a_deadline_was_noticed_is_seen_with_it() {
     let poller = Poller::new(Clock::start()).unwrap();
     let (ours, mut peer) = pair(&poller);
     let mut timer = Timer::new(&poller);
-    timer.set(poller.clock.now().after(Duration::from_millis(2)));
+    timer.set(poller.clock.now().after(Duration::from_millis(200)));
     let mut events = Vec::with_capacity(EVENTS);
     let mut sleep = pin!(poller.sleep());
     let mut drive = |cx: &mut Context<'_>| {
@@ -245,7 +246,7 @@ async fn what_arrived_before_a_deadline_was_noticed_is_seen_with_it() {
     let_others_run().await;
     poll_fn(&mut drive).await;
     // The runtime looks at the sockets and the time, and only then do bytes come.
-    tokio::time::sleep(Duration::from_millis(10)).await;
+    tokio::time::sleep(Duration::from_millis(300)).await;
     peer.write_all(b"?").unwrap();
     // A busy kernel delivers them later.
     let mut arrived = [PollFd::new(&ours, PollFlags::IN)];

@@ -33,7 +33,6 @@ pub(crate) trait Extent {
 pub(crate) struct Taken {
     /// The number of bytes that belong to the direction.
     pub(crate) read: usize,
-    /// The number of those that are forwarded.
     pub(crate) forwarded: usize,
 }
 
@@ -110,9 +109,10 @@ impl<E: Extent> Direction<E> {
     /// A direction that sends `first` before the source's bytes.
     pub(crate) fn new(first: Vec<u8>, extent: E) -> Self {
         Self {
-            phase: match extent.is_complete() {
-                true => Phase::Delivering,
-                false => Phase::Open,
+            phase: if extent.is_complete() {
+                Phase::Delivering
+            } else {
+                Phase::Open
             },
             extent,
             bytes: 0,
@@ -346,9 +346,9 @@ impl<E: Extent> Direction<E> {
         if read == 0 {
             return Poll::Ready(Ok(0));
         }
-        let taken = self.extent.take(scratch.get(..read).unwrap_or_default())?;
+        let taken = self.extent.take(scratch.split_at(read).0)?;
         let read = taken.read;
-        let mut rest = scratch.get(..taken.forwarded).unwrap_or_default();
+        let mut rest = scratch.split_at(taken.forwarded).0;
         if let Method::Copy { large } = self.method {
             self.method = match (read >= LARGE, large) {
                 (false, _) => Method::Copy { large: 0 },
@@ -362,7 +362,7 @@ impl<E: Extent> Direction<E> {
                     *sink_dead = true;
                     break;
                 }
-                Poll::Ready(Ok(written)) => rest = rest.get(written..).unwrap_or_default(),
+                Poll::Ready(Ok(written)) => rest = rest.split_at(written).1,
                 Poll::Pending => {
                     self.kept = rest.to_vec();
                     if self.method == (Method::Splice { small: 0 }) && tools.pipes.lends() {

@@ -20,7 +20,6 @@ use rustix::pipe::{
     PipeFlags, SpliceFlags, fcntl_getpipe_size, fcntl_setpipe_size, pipe_with, splice,
 };
 
-/// The pipes of one worker.
 #[derive(Debug)]
 pub(crate) struct Pipes {
     spare: RefCell<Vec<Ends>>,
@@ -125,9 +124,10 @@ impl Pipes {
             self.refused.set(left);
             return None;
         }
-        let wanted = match self.made.get() < self.limit / LARGE_SHARE {
-            true => LARGE_SIZE,
-            false => DEFAULT_SIZE,
+        let wanted = if self.made.get() < self.limit / LARGE_SHARE {
+            LARGE_SIZE
+        } else {
+            DEFAULT_SIZE
         };
         let made = Self::ask_kernel(wanted);
         match &made {

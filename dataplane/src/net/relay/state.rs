@@ -114,9 +114,10 @@ impl RelayState {
         if self.up.phase != Phase::Ended || self.down.phase != Phase::Ended {
             return None;
         }
-        Some(match self.client_dead || self.server_dead {
-            true => Why::Aborted,
-            false => Why::Finished,
+        Some(if self.client_dead || self.server_dead {
+            Why::Aborted
+        } else {
+            Why::Finished
         })
     }
 

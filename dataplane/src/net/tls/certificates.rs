@@ -6,13 +6,14 @@ use std::sync::Arc;
 
 use ballast_core::certificate::Period;
 use rustls::crypto::CryptoProvider;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
+use rustls::{Error, InconsistentKeys};
 use sha2::{Digest, Sha256};
 
 use super::{pem, x509};
 use crate::os::files::NamedFiles;
 
-/// The files of one certificate.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct CertificateFiles {
     cert: PathBuf,
@@ -206,16 +207,39 @@ fn fit(
         None => format!("{why}, and the table names no other file with the key"),
     });
     let fitted = key.and_then(|key| {
-        CertifiedKey::from_der(chain, key, provider).map_err(|error| match error {
-            rustls::Error::InconsistentKeys(_) => format!(
+        certified(chain, key, provider).map_err(|unfit| match unfit {
+            Unfit::Key => format!("{}: its key cannot be used", bytes.key_name.display()),
+            Unfit::Pair => format!(
                 "{}: is not the key of the certificate in {}",
                 bytes.key_name.display(),
                 files.cert.display()
             ),
-            _ => format!("{}: its key cannot be used", bytes.key_name.display()),
         })
     });
     (names, fitted.map(|key| (key, period)))
+}
+
+/// Why a certificate and a key are no pair.
+#[derive(Debug, PartialEq, Eq)]
+enum Unfit {
+    Key,
+    Pair,
+}
+
+/// The certificate with its key.
+fn certified(
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+    provider: &CryptoProvider,
+) -> Result<CertifiedKey, Unfit> {
+    let key = provider.key_provider.load_private_key(key);
+    let certified = CertifiedKey::new(chain, key.map_err(|_| Unfit::Key)?);
+    match certified.keys_match() {
+        Ok(()) | Err(Error::InconsistentKeys(InconsistentKeys::Unknown)) => Ok(certified),
+        // rustls reads no certificate of X.509 version 1. Clients may trust it all the same, so it is served as it is.
+        Err(Error::InvalidCertificate(_)) if x509::has_key(&certified) => Ok(certified),
+        Err(_) => Err(Unfit::Pair),
+    }
 }
 
 /// Adds the OCSP answer. Without it the certificate is served all the same: clients may ask the authority themselves.
@@ -236,4 +260,44 @@ fn staple(
             (key, Some(why))
         }
     }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustls::pki_types::pem::PemObject;
+    use rustls::server::ParsedCertificate;
+
+    use super::super::client::reason;
+    use super::*;
+
+    #[test]
+    fn a_certificate_of_version_1_is_served_and_has_a_reason_where_it_is_refused() {
+        let provider = rustls::crypto::aws_lc_rs::default_provider();
+        let chain = vec![CertificateDer::from_pem_slice(VERSION_1.as_bytes()).unwrap()];
+        let refused = ParsedCertificate::try_from(&chain[0])
+            .map(drop)
+            .unwrap_err();
+        assert!(reason(&refused).contains("X.509 version 1"), "{refused:?}");
+        let key = PrivateKeyDer::from_pem_slice(ITS_KEY.as_bytes()).unwrap();
+        assert!(certified(chain.clone(), key, &provider).is_ok());
+        let other = rcgen::KeyPair::generate().unwrap().serialize_pem();
+        let other = PrivateKeyDer::from_pem_slice(other.as_bytes()).unwrap();
+        assert_eq!(certified(chain, other, &provider).unwrap_err(), Unfit::Pair);
+    }
+
+    /// Of `openssl x509 -req`, for shop.test.
+    const VERSION_1: &str = "-----BEGIN CERTIFICATE-----
+MIIBJDCBywIULY9vqGCp3/9s5w4y1zB8w4M2uIwwCgYIKoZIzj0EAwIwFDESMBAG
+A1UEAwwJc2hvcC50ZXN0MCAXDTI2MTEyNjExMDU0NVoYDzIxMjYxMTAyMTEwNTQ1
+WjAUMRIwEAYDVQQDDAlzaG9wLnRlc3QwWTATBgcqhkjOPQIBBggqhkjOPQMBBwNC
+AATHwO2LA1meap9ug4l9MBx2ZUabajEobp9F4L7YTpm9jwwS3/GC/51XvRiEeiHh
+U/2wKLqMdJTC+5WMXU2DQn/xMAoGCCqGSM49BAMCA0gAMEUCIQCjSuF7U8R3qbhg
+u0purev1oFK6Cyuj82zvSWZCl5EXqwIgKlvQenCe/SYWZ5d77TXWVu+YHdXHw+rh
+FjAiOMgKom8=
+-----END CERTIFICATE-----";
+    const ITS_KEY: &str = "-----BEGIN PRIVATE KEY-----
+MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgzJeD55TMJiatwafi
+mPkvnWrhgk8tjZFPXYlab9bLZ7ChRANCAATHwO2LA1meap9ug4l9MBx2ZUabajEo
+bp9F4L7YTpm9jwwS3/GC/51XvRiEeiHhU/2wKLqMdJTC+5WMXU2DQn/x
+-----END PRIVATE KEY-----";
 }

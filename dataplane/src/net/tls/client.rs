@@ -125,7 +125,7 @@ impl ClientTls {
         tracing::warn!(%service, %endpoint, name, why, suppressed, "TLS with an endpoint failed");
     }
 
-    /// The failures that [`ClientTls::log_failure`] was told of.
+    /// The failures that [`ClientTls::log_failure`] was given.
     pub(crate) fn failed(&self) -> Vec<TlsFailure> {
         self.failures.all()
     }
@@ -183,10 +183,7 @@ impl SystemRoots {
         let read = || {
             let mut roots = RootCertStore::empty();
             roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-            Arc::new(Trusted {
-                roots: Arc::new(roots),
-                certificates: Vec::new(),
-            })
+            Arc::new(Trusted::of_system(roots))
         };
         Arc::clone(self.0.get_or_init(read))
     }
@@ -244,11 +241,15 @@ pub(crate) fn reason(error: &Error) -> &'static str {
             CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
                 "its certificate is for another name"
             }
+            CertificateError::Other(why) if why.to_string().contains("UnsupportedCertVersion") => {
+                "its certificate is of X.509 version 1; issue one of version 3"
+            }
             _ => "its certificate is not valid",
         },
         Error::AlertReceived(_) => "it refused the handshake",
         Error::InvalidMessage(_) | Error::InappropriateMessage { .. } => "it does not speak TLS",
         Error::PeerIncompatible(_) => "no version or cipher in common",
+        Error::NoApplicationProtocol => "no protocol (ALPN) in common",
         _ => "its TLS is broken",
     }
 }

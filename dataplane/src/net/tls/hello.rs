@@ -38,7 +38,7 @@ pub(crate) async fn read_hello(
         let held = bytes.len();
         bytes.resize(held + READ, 0);
         let received = poll_fn(|cx| {
-            let room = bytes.get_mut(held..).unwrap_or_default();
+            let room = &mut bytes[held..];
             match socket.poll_recv(cx, room) {
                 Poll::Pending => timer.poll(cx).map(|()| None),
                 Poll::Ready(received) => Poll::Ready(Some(received)),

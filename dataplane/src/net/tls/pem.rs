@@ -3,7 +3,6 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use rustls::RootCertStore;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
@@ -41,18 +40,12 @@ pub(super) fn key(bytes: &[u8], name: &Path) -> Result<PrivateKeyDer<'static>, S
 
 /// The authorities of a PEM file, of which there is at least one.
 pub(crate) fn authorities(files: &NamedFiles, name: &Path) -> Result<Arc<Trusted>, String> {
-    let mut roots = RootCertStore::empty();
     let certificates = certificates(read(files, name)?, name)?;
-    for certificate in &certificates {
-        roots.add(certificate.clone()).map_err(|_| {
-            format!(
-                "{}: contains something that is not a certificate",
-                name.display()
-            )
-        })?;
-    }
-    Ok(Arc::new(Trusted {
-        roots: Arc::new(roots),
-        certificates,
-    }))
+    let trusted = Trusted::new(certificates).map_err(|_| {
+        format!(
+            "{}: contains something that is not a certificate",
+            name.display()
+        )
+    })?;
+    Ok(Arc::new(trusted))
 }

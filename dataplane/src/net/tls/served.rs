@@ -11,7 +11,6 @@ use jiff::Timestamp;
 use super::certificates::Certificate;
 use super::x509;
 
-/// A certificate that a frontend serves.
 #[derive(Debug)]
 pub struct ServedCertificate {
     /// Its file, as the table names it.
@@ -62,7 +61,6 @@ impl ServedCertificate {
     }
 
     /// The first of its names; empty if it has none.
-    #[must_use]
     pub fn name(&self) -> &str {
         self.names.first().map_or("", |name| name)
     }
@@ -116,7 +114,7 @@ pub(super) fn warnings<'a>(
 }
 
 /// The first names, and how many more there are.
-struct Listed<'a>(&'a [Box<str>]);
+pub(super) struct Listed<'a>(pub(super) &'a [Box<str>]);
 
 impl Display for Listed<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -6,20 +6,17 @@ use ballast_core::certificate::CertificateNames;
 use ballast_core::table::{self, ClientAuth, ClientAuthMode, FrontendTls, Protocol, TlsVersion};
 use rustls::crypto::CryptoProvider;
 use rustls::server::danger::ClientCertVerifier;
-use rustls::server::{
-    ClientHello, NoClientAuth, NoServerSessionStorage, ResolvesServerCert, WebPkiClientVerifier,
-};
+use rustls::server::{ClientHello, NoClientAuth, NoServerSessionStorage, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use rustls::{ServerConfig, SupportedProtocolVersion, version};
 use sha2::{Digest, Sha256};
 
 use super::certificates::{Certificate, CertificateFiles, Certificates};
-use super::served::{ServedCertificate, names_of};
+use super::served::{Listed, ServedCertificate, names_of};
 use super::tickets::{Policy, TicketKeys};
-use super::{Part, Problem, pem};
+use super::{Part, Problem, pem, trust};
 use crate::os::files::NamedFiles;
 
-/// TLS of one frontend.
 #[derive(Debug)]
 pub(crate) struct ServerTls {
     config: Arc<ServerConfig>,
@@ -75,7 +72,7 @@ impl ServerTls {
             .iter()
             .all(|certificate| certificate.key.is_none())
         {
-            return Err(problems(&certificates, None).collect());
+            return Err(problems(spec, &certificates, None).collect());
         }
         let of_clients = |why| vec![Problem::new(Part::ClientAuth, why, None)];
         let verifier = client_verifier(spec.client_auth.as_ref(), context).map_err(of_clients)?;
@@ -117,27 +114,55 @@ impl ServerTls {
 
     /// The problems with its certificates, of which some can be used.
     pub(super) fn problems(&self) -> impl Iterator<Item = Problem> {
-        let others = "handshakes for its names are refused, and the other certificates are served";
-        problems(&self.certificates, Some(others))
+        problems(&self.spec, &self.certificates, Some(&self.chooser.names))
     }
 }
 
-/// The problems with these certificates. `others` says what is served beside one that cannot be used.
-fn problems(
-    certificates: &[Arc<Certificate>],
-    others: Option<&'static str>,
-) -> impl Iterator<Item = Problem> {
-    certificates
+/// The problems with these certificates. `others`: which ones clients are offered; `None`: none can be used.
+fn problems<'a>(
+    spec: &'a FrontendTls,
+    certificates: &'a [Arc<Certificate>],
+    others: Option<&'a CertificateNames>,
+) -> impl Iterator<Item = Problem> + 'a {
+    let all = spec.certificates.iter().zip(certificates).enumerate();
+    all.filter_map(move |(index, (spec, certificate))| {
+        let why = certificate.problem.clone()?;
+        let names = names_of(spec, certificate);
+        let served = match certificate.key {
+            Some(_) => Some("its names are served".to_owned()),
+            None => others.map(|others| uncovered(&names, index == 0, others)),
+        };
+        Some(Problem::new(Part::Certificate(index), why, served))
+    })
+}
+
+/// Which clients are refused because a certificate with these names cannot be used.
+fn uncovered(names: &[Box<str>], is_first: bool, others: &CertificateNames) -> String {
+    let is_refused = |name: &str| others.refuses(Some(&name.replacen('*', "any", 1)));
+    let refused: Vec<Box<str>> = names
         .iter()
-        .enumerate()
-        .filter_map(move |(index, certificate)| {
-            let why = certificate.problem.clone()?;
-            let served = match certificate.key {
-                Some(_) => Some("everything is served"),
-                None => others,
-            };
-            Some(Problem::new(Part::Certificate(index), why, served))
-        })
+        .filter(|name| is_refused(name))
+        .cloned()
+        .collect();
+    let mut clients = Vec::new();
+    if !refused.is_empty() {
+        clients.push(format!("for {}", Listed(&refused)));
+    }
+    if is_first && others.refuses(Some(UNKNOWN_NAME)) {
+        clients.push("for names of no certificate".to_owned());
+    }
+    if is_first && others.refuses(None) {
+        clients.push("without a name".to_owned());
+    }
+    let unread = match names {
+        [] => "its names cannot be read; ",
+        _ => "",
+    };
+    let who = match &*clients {
+        [] => "no client is refused".to_owned(),
+        clients => format!("clients {} are refused", clients.join(", ")),
+    };
+    format!("{unread}{who}; the other certificates are served")
 }
 
 fn served(spec: &FrontendTls, certificates: &[Arc<Certificate>]) -> Arc<[ServedCertificate]> {
@@ -189,14 +214,7 @@ fn client_verifier(
         return Ok(Arc::new(NoClientAuth));
     };
     let trusted = pem::authorities(context.files, &auth.ca)?;
-    let (roots, provider) = (Arc::clone(&trusted.roots), Arc::clone(context.provider));
-    let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider);
-    let verifier = match auth.mode {
-        ClientAuthMode::Required => verifier,
-        // A certificate that a client shows must be issued by one of these authorities all the same.
-        ClientAuthMode::Optional => verifier.allow_unauthenticated(),
-    };
-    let verifier = verifier.build();
+    let verifier = trust::client_verifier(trusted, auth.mode, context.provider);
     verifier.map_err(|error| format!("{}: {error}", auth.ca.display()))
 }
 
@@ -239,3 +257,6 @@ impl ResolvesServerCert for Chooser {
         fitting.or_else(|| keys.clone().next()).cloned()
     }
 }
+
+/// A name that no certificate is for.
+const UNKNOWN_NAME: &str = "unknown.invalid";

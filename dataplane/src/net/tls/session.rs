@@ -38,7 +38,7 @@ pub(crate) struct Scratch {
 /// A TLS session.
 #[derive(Debug)]
 pub(crate) struct Session {
-    side: Side,
+    side: TlsSide,
     scratch: Rc<Scratch>,
     /// Received bytes of a record or handshake message that is incomplete.
     incoming: Vec<u8>,
@@ -59,12 +59,12 @@ pub(crate) struct Session {
     identity: Option<Box<Identity>>,
 }
 
-enum Side {
+enum TlsSide {
     Server(Box<UnbufferedServerConnection>),
     Client(Box<UnbufferedClientConnection>),
 }
 
-impl fmt::Debug for Side {
+impl fmt::Debug for TlsSide {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Server(_) => "Server",
@@ -97,7 +97,7 @@ impl Session {
     /// A session with a client, whose first bytes were received already. `None`: the configuration cannot be used.
     pub(crate) fn server(tls: &ServerTls, first: Vec<u8>, scratch: &Rc<Scratch>) -> Option<Self> {
         let connection = UnbufferedServerConnection::new(Arc::clone(tls.config())).ok()?;
-        let side = Side::Server(Box::new(connection));
+        let side = TlsSide::Server(Box::new(connection));
         Some(Self::new(side, first, scratch))
     }
 
@@ -105,11 +105,11 @@ impl Session {
     pub(crate) fn client(tls: &ClientTls, address: IpAddr, scratch: &Rc<Scratch>) -> Option<Self> {
         let name = tls.name(address);
         let connection = UnbufferedClientConnection::new(Arc::clone(tls.config()), name).ok()?;
-        let side = Side::Client(Box::new(connection));
+        let side = TlsSide::Client(Box::new(connection));
         Some(Self::new(side, Vec::new(), scratch))
     }
 
-    fn new(side: Side, incoming: Vec<u8>, scratch: &Rc<Scratch>) -> Self {
+    fn new(side: TlsSide, incoming: Vec<u8>, scratch: &Rc<Scratch>) -> Self {
         Self {
             side,
             scratch: Rc::clone(scratch),
@@ -188,7 +188,7 @@ impl Session {
     }
 
     fn identify(&mut self) {
-        if let Side::Server(_) = self.side {
+        if let TlsSide::Server(_) = self.side {
             let shown = self.common().peer_certificates();
             let shown = shown.and_then(<[CertificateDer<'_>]>::first);
             self.identity = shown.and_then(x509::identity).map(Box::new);
@@ -244,11 +244,11 @@ impl Session {
             let mut out = scratch.outgoing.borrow_mut();
             let length = self.write(Write::Bytes(bytes), &mut out)?;
             self.encrypted = bytes.len();
-            let mut rest = out.get(..length).unwrap_or_default();
+            let mut rest = out.split_at(length).0;
             // If messages of the session itself wait to be sent, these bytes wait behind them.
             while !rest.is_empty() && self.outgoing.is_empty() {
                 match socket.poll_send(cx, rest) {
-                    Poll::Ready(sent) => rest = rest.get(sent?..).unwrap_or_default(),
+                    Poll::Ready(sent) => rest = rest.split_at(sent?).1,
                     Poll::Pending => break,
                 }
             }
@@ -287,7 +287,7 @@ impl Session {
             let mut out = scratch.outgoing.borrow_mut();
             // This fails only for a session that has failed, which has sent an alert instead.
             if let Ok(length) = self.write(Write::CloseNotify, &mut out) {
-                let alert = out.get(..length).unwrap_or_default();
+                let alert = out.split_at(length).0;
                 self.outgoing.extend_from_slice(alert);
             }
             drop(out);
@@ -358,7 +358,7 @@ impl Session {
     }
 
     fn read_kept(&mut self, buffer: &mut [u8]) -> usize {
-        let kept = self.plain.get(self.read..).unwrap_or_default();
+        let kept = self.plain.split_at(self.read).1;
         let length = copy(kept, buffer);
         self.read += length;
         if self.read == self.plain.len() {
@@ -384,7 +384,7 @@ impl Session {
         // With a small buffer, no more than about one record is decrypted ahead of the reader.
         let most = held + buffer.len().max(LONGEST_RECORD);
         let most = most.min(bytes.len());
-        let room = bytes.get_mut(held..most).unwrap_or_default();
+        let room = &mut bytes[held..most];
         if room.is_empty() {
             return Poll::Ready(Err(io::Error::new(
                 io::ErrorKind::InvalidData,
@@ -396,9 +396,9 @@ impl Session {
             self.input = Input::Truncated;
             return Poll::Ready(Ok(0));
         }
-        let bytes = bytes.get_mut(..held + received).unwrap_or_default();
+        let bytes = &mut bytes[..held + received];
         let Advanced { taken, filled } = self.advance(bytes, buffer);
-        let rest = bytes.get(taken..).unwrap_or_default();
+        let rest = bytes.split_at(taken).1;
         if rest.is_empty() {
             self.incoming = Vec::new();
         } else {
@@ -495,15 +495,14 @@ struct Sinks<'a> {
 
 impl Sinks<'_> {
     fn plaintext(&mut self, bytes: &[u8]) {
-        let room = self.buffer.get_mut(*self.filled..).unwrap_or_default();
+        let room = &mut self.buffer[*self.filled..];
         let fits = if self.plain.is_empty() {
             copy(bytes, room)
         } else {
             0
         };
         *self.filled += fits;
-        self.plain
-            .extend_from_slice(bytes.get(fits..).unwrap_or_default());
+        self.plain.extend_from_slice(bytes.split_at(fits).1);
     }
 }
 
@@ -528,11 +527,11 @@ enum Step {
     Waits,
     /// The peer has ended its direction. Another step follows.
     PeerClosed,
-    /// So many bytes were encrypted.
+    /// This number of bytes was encrypted.
     Written(usize),
 }
 
-impl Side {
+impl TlsSide {
     fn common(&self) -> &CommonState {
         match self {
             Self::Server(server) => server,
@@ -573,7 +572,7 @@ fn follow<D>(
             let before = sinks.outgoing.len();
             if let Err(EncodeError::InsufficientSize(size)) = data.encode(&mut []) {
                 sinks.outgoing.resize(before + size.required_size, 0);
-                let room = sinks.outgoing.get_mut(before..).unwrap_or_default();
+                let room = &mut sinks.outgoing[before..];
                 data.encode(room)
                     .map_err(|error| Error::General(error.to_string()))?;
             }

@@ -60,7 +60,7 @@ impl MaybeTls {
         self.stream.is_cut()
     }
 
-    /// Lets the next read ask the kernel, even if that has told of nothing.
+    /// Lets the next read ask the kernel, even if that has reported nothing.
     pub(crate) fn look_again(&self) {
         self.stream.look_again();
     }

@@ -11,6 +11,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use aws_lc_rs::{hmac, rand};
+use ballast_core::handover;
 use ballast_core::table::File;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -23,7 +24,6 @@ use crate::os::files::NamedFiles;
 /// The rules for client certificates: a digest of the settings of `client-auth`.
 pub(super) type Policy = [u8; 32];
 
-/// The keys of this process.
 #[derive(Debug)]
 pub(super) struct TicketKeys {
     ring: ArcSwap<Ring>,
@@ -35,24 +35,24 @@ struct Ring {
     keys: Vec<Key>,
     /// When the keys are replaced; `None`: they come from a file.
     rotates: Option<Instant>,
-    /// The text of the file.
     text: Vec<u8>,
 }
 
 struct Key {
     name: [u8; NAME],
     secret: hmac::Key,
+    /// Both, as they come from a file.
+    bytes: Vec<u8>,
 }
 
 impl TicketKeys {
-    /// Random keys.
     pub(super) fn random(now: Instant) -> Self {
         Self {
             ring: ArcSwap::from_pointee(Ring::random(now)),
         }
     }
 
-    /// Takes the keys from this file from now on, or random ones if there is none. With a file that cannot be used, the keys stay
+    /// Takes the keys from this file from now on, or random ones without a file. With a file that cannot be used, the keys stay
     /// as they are.
     pub(super) fn follow(&self, file: Option<&File>, files: &NamedFiles) {
         let ring = self.ring.load();
@@ -91,7 +91,29 @@ impl TicketKeys {
         }
     }
 
-    /// Tickets for this policy.
+    /// Random keys, for the next process; `None`: they come from a file, which that one reads itself.
+    pub(super) fn lend(&self, now: Instant) -> Option<handover::Tickets> {
+        let ring = self.ring.load();
+        let left = ring.rotates?.saturating_duration_since(now);
+        let keys = ring.keys.iter().map(|key| STANDARD.encode(&key.bytes));
+        Some(handover::Tickets {
+            keys: keys.collect(),
+            rotates_ms: u64::try_from(left.as_millis()).unwrap_or(u64::MAX),
+        })
+    }
+
+    /// Goes on with the random keys of the process before.
+    pub(super) fn resume(&self, tickets: &handover::Tickets, now: Instant) {
+        let left = Duration::from_millis(tickets.rotates_ms).min(ROTATE_EVERY);
+        if let Some(ring) = Ring::parse(tickets.keys.join("\n").as_bytes()) {
+            self.ring.store(Arc::new(Ring {
+                rotates: Some(now + left),
+                text: Vec::new(),
+                ..ring
+            }));
+        }
+    }
+
     pub(super) fn for_policy(self: &Arc<Self>, policy: Policy) -> Arc<dyn ProducesTickets> {
         Arc::new(Tickets {
             keys: Arc::clone(self),
@@ -131,6 +153,7 @@ impl Key {
         matches!(bytes.len(), 48 | 80).then(|| Self {
             name: *name,
             secret: hmac::Key::new(hmac::HMAC_SHA256, secret),
+            bytes: bytes.to_vec(),
         })
     }
 
@@ -141,6 +164,7 @@ impl Key {
         let mut key = Self {
             name: [0; NAME],
             secret: hmac::Key::new(hmac::HMAC_SHA256, secret),
+            bytes: bytes.to_vec(),
         };
         key.name.copy_from_slice(name);
         key
@@ -160,6 +184,7 @@ impl Clone for Key {
         Self {
             name: self.name,
             secret: self.secret.clone(),
+            bytes: self.bytes.clone(),
         }
     }
 }
@@ -303,6 +328,25 @@ mod tests {
         assert!(tickets.decrypt(&ticket).is_some(), "not twice at once");
         keys.rotate(now + 2 * ROTATE_EVERY);
         assert!(tickets.decrypt(&ticket).is_none());
+    }
+
+    #[test]
+    fn the_next_process_goes_on_with_random_keys_until_they_are_due() {
+        let now = Instant::now();
+        let [old, next] = [(); 2].map(|()| Arc::new(TicketKeys::random(now)));
+        let ticket = old.for_policy([0; 32]).encrypt(b"x").unwrap();
+        let tickets = next.for_policy([0; 32]);
+        assert!(tickets.decrypt(&ticket).is_none());
+        let lent = old.lend(now + ROTATE_EVERY / 2).unwrap();
+        next.resume(&lent, now);
+        assert!(tickets.decrypt(&ticket).is_some());
+        next.rotate(now + ROTATE_EVERY / 2);
+        next.rotate(now + 3 * ROTATE_EVERY / 2);
+        assert!(tickets.decrypt(&ticket).is_none());
+        // An empty message changes no key, and keys that come from a file are not lent.
+        next.resume(&handover::Tickets::default(), now);
+        assert!(next.lend(now).is_some());
+        assert!(ring(&keys(&[1, 2, 3])).lend(now).is_none());
     }
 
     fn keys(first: &[u8]) -> String {

@@ -1,15 +1,19 @@
-//! Reads the host names, the period and the subject of a certificate.
+//! Reads the host names, the period, the subject and the permitted uses of a certificate.
 
 use std::sync::Arc;
 
 use ballast_core::certificate::Period;
 use rustls::pki_types::CertificateDer;
-use x509_cert::certificate::{CertificateInner, Raw};
-use x509_cert::der::Decode;
+use rustls::sign::CertifiedKey;
+use x509_cert::certificate::{CertificateInner, Raw, Version};
 use x509_cert::der::asn1::{Any, Ia5StringRef, PrintableStringRef, Utf8StringRef};
 use x509_cert::der::oid::db::rfc4519::CN;
-use x509_cert::ext::pkix::SubjectAltName;
+use x509_cert::der::oid::db::rfc5280::{
+    ANY_EXTENDED_KEY_USAGE, ID_KP_CLIENT_AUTH, ID_KP_SERVER_AUTH,
+};
+use x509_cert::der::{Decode, Encode};
 use x509_cert::ext::pkix::name::GeneralName;
+use x509_cert::ext::pkix::{BasicConstraints, ExtendedKeyUsage, KeyUsage, SubjectAltName};
 use x509_cert::name::Name;
 use x509_cert::time::Time;
 
@@ -32,6 +36,17 @@ pub(super) struct Origin {
     pub(super) issuer: Box<str>,
     /// The number that the issuer gave it, in hexadecimal digits.
     pub(super) serial: Box<str>,
+}
+
+/// Whether the key is that of the first certificate.
+pub(super) fn has_key(pair: &CertifiedKey) -> bool {
+    let certificate = pair.cert.first().and_then(read);
+    let of_certificate = certificate.and_then(|read| {
+        let key = read.tbs_certificate().subject_public_key_info();
+        key.to_der().ok()
+    });
+    let own = pair.key.public_key();
+    own.is_some_and(|own| of_certificate.as_deref() == Some(own.as_ref()))
 }
 
 /// What this certificate is for; `None`: it cannot be read.
@@ -61,6 +76,48 @@ pub(super) fn use_of(certificate: &CertificateDer<'_>) -> Option<Use> {
             not_before: seconds(&validity.not_before),
             not_after: seconds(&validity.not_after),
         },
+    })
+}
+
+/// Who shows a certificate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Peer {
+    Client,
+    Endpoint,
+}
+
+/// Whether this peer may show the certificate: it names no purposes, or that of the peer.
+pub(super) fn is_for(certificate: &CertificateDer<'_>, peer: Peer) -> bool {
+    let own = match peer {
+        Peer::Client => ID_KP_CLIENT_AUTH,
+        Peer::Endpoint => ID_KP_SERVER_AUTH,
+    };
+    let purposes = read(certificate).map(|read| {
+        let purposes = read.tbs_certificate().get_extension::<ExtendedKeyUsage>();
+        purposes.map(|found| found.map(|(_, purposes)| purposes.0))
+    });
+    match purposes {
+        Some(Ok(None)) => true,
+        Some(Ok(Some(purposes))) => {
+            purposes.contains(&own) || purposes.contains(&ANY_EXTENDED_KEY_USAGE)
+        }
+        Some(Err(_)) | None => false,
+    }
+}
+
+/// Whether the certificate may sign others. One of version 1 cannot say so: it may if it is signed by itself.
+pub(super) fn is_authority(certificate: &CertificateDer<'_>) -> bool {
+    read(certificate).is_some_and(|read| {
+        let tbs = read.tbs_certificate();
+        let usage = tbs.get_extension::<KeyUsage>();
+        let constraints = tbs.get_extension::<BasicConstraints>();
+        match (tbs.version(), usage, constraints) {
+            (Version::V1, ..) => tbs.issuer() == tbs.subject(),
+            (_, Ok(Some((_, usage))), _) if !usage.key_cert_sign() => false,
+            (_, Ok(_), Ok(Some((_, constraints)))) => constraints.ca,
+            (_, Ok(usage), Ok(None)) => usage.is_some(),
+            (_, Err(_), _) | (.., Err(_)) => false,
+        }
     })
 }
 
@@ -119,7 +176,10 @@ fn text(value: &Any) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use rcgen::{CertificateParams, DistinguishedName, DnType, DnValue, KeyPair, date_time_ymd};
+    use rcgen::{
+        BasicConstraints, CertificateParams, DistinguishedName, DnType, DnValue,
+        ExtendedKeyUsagePurpose, IsCa, KeyPair, KeyUsagePurpose, date_time_ymd,
+    };
 
     use super::*;
 
@@ -179,6 +239,50 @@ mod tests {
         );
         let common_name = identity.common_name.as_deref();
         assert_eq!(common_name, Some("#1 \u{e9}\r\nX-Evil: 1 "));
+    }
+
+    #[test]
+    fn only_an_authority_may_sign_others() {
+        let (ca, sign) = (
+            BasicConstraints::Unconstrained,
+            KeyUsagePurpose::KeyCertSign,
+        );
+        let other = KeyUsagePurpose::DigitalSignature;
+        for (is_ca, usages, expected) in [
+            (IsCa::Ca(ca), vec![], true),
+            (IsCa::Ca(ca), vec![sign, other], true),
+            (IsCa::Ca(ca), vec![other], false),
+            (IsCa::ExplicitNoCa, vec![], false),
+            (IsCa::ExplicitNoCa, vec![sign], false),
+            (IsCa::NoCa, vec![], false),
+            (IsCa::NoCa, vec![other], false),
+            (IsCa::NoCa, vec![sign], true),
+        ] {
+            let mut params = CertificateParams::default();
+            let case = format!("{is_ca:?} {usages:?}");
+            (params.is_ca, params.key_usages) = (is_ca, usages);
+            assert_eq!(is_authority(&signed(params)), expected, "{case}");
+        }
+        assert!(!is_authority(&CertificateDer::from(b"garbage".to_vec())));
+    }
+
+    #[test]
+    fn a_certificate_for_others_is_for_no_client() {
+        use ExtendedKeyUsagePurpose::{Any, ClientAuth, CodeSigning, ServerAuth};
+        for (purposes, client, endpoint) in [
+            (vec![], true, true),
+            (vec![ClientAuth], true, false),
+            (vec![ServerAuth], false, true),
+            (vec![CodeSigning, ServerAuth, ClientAuth], true, true),
+            (vec![CodeSigning], false, false),
+            (vec![Any], true, true),
+        ] {
+            let mut params = CertificateParams::default();
+            params.extended_key_usages.clone_from(&purposes);
+            let certificate = signed(params);
+            let found = [Peer::Client, Peer::Endpoint].map(|peer| is_for(&certificate, peer));
+            assert_eq!(found, [client, endpoint], "{purposes:?}");
+        }
     }
 
     fn signed(params: CertificateParams) -> CertificateDer<'static> {

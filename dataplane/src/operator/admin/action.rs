@@ -175,9 +175,10 @@ pub(super) async fn perform(
     for endpoint in &endpoints {
         by.changed(&action.in_words(service, endpoint));
     }
-    match endpoints.len() == form.endpoints.len() {
-        true => Outcome::Done,
-        false => Outcome::Part,
+    if endpoints.len() == form.endpoints.len() {
+        Outcome::Done
+    } else {
+        Outcome::Part
     }
 }
 

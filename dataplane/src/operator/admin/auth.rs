@@ -38,7 +38,6 @@ pub(crate) enum Role {
 /// An authenticated user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Person {
-    /// The name in the file.
     pub name: Arc<str>,
     /// What the user may do.
     pub role: Role,

@@ -1,5 +1,5 @@
 //! Accepts connections at the admin addresses, as many as there is room for. Others are closed at once, so that a client
-//! that says nothing, or reads slowly, keeps nobody waiting.
+//! that says nothing, or reads slowly, keeps no other client waiting.
 
 use std::cell::{Cell, RefCell};
 use std::fs::File;
@@ -7,6 +7,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -54,7 +55,7 @@ impl Connections {
     }
 
     /// Accepts connections at one address for as long as the process lives.
-    pub(super) async fn accept(self: Rc<Self>, listener: TcpListener, purpose: Purpose) {
+    pub(super) async fn accept(self: Rc<Self>, listener: Arc<TcpListener>, purpose: Purpose) {
         loop {
             let accepted = match listener.accept().await {
                 Ok(accepted) => Poll::Ready(Ok(accepted)),
@@ -64,9 +65,17 @@ impl Connections {
             match accepted {
                 Poll::Ready(Ok((stream, from))) => self.receive(stream, from, purpose),
                 Poll::Ready(Err(_)) => sleep(EXHAUSTED_PAUSE).await,
-                // Without a free descriptor the kernel does not even report that nobody waits.
+                // Without a free descriptor the kernel does not even report that no client waits.
                 Poll::Pending => {}
             }
+        }
+    }
+
+    /// Accepts who waits at a listener that is about to be closed.
+    pub(super) fn accept_rest(self: &Rc<Self>, listener: &TcpListener, purpose: Purpose) {
+        let mut context = Context::from_waker(Waker::noop());
+        while let Poll::Ready(Ok((stream, from))) = listener.poll_accept(&mut context) {
+            self.receive(stream, from, purpose);
         }
     }
 
@@ -79,7 +88,7 @@ impl Connections {
         let Some(place) = self.place(purpose, from, stream.local_addr().ok()) else {
             drop(stream);
             self.reserve.borrow_mut().refill();
-            if let Some(suppressed) = self.full.allow(self.handler.shared.clock.now()) {
+            if let Some(suppressed) = self.full.allow(self.handler.stats.shared.clock.now()) {
                 tracing::warn!(%from, suppressed, "too many connections to the admin side: this one is closed");
             }
             return;
@@ -93,7 +102,10 @@ impl Connections {
         tokio::task::spawn_local(async move {
             let handler = Rc::clone(&connections.handler);
             let leaving = connections.leaving.clone();
-            super::serve_connection(stream, handler, peer, leaving).await;
+            let count = &handler.stats.shared.status.admin_connections;
+            count.fetch_add(1, Ordering::SeqCst);
+            super::serve_connection(stream, Rc::clone(&handler), peer, leaving).await;
+            count.fetch_sub(1, Ordering::SeqCst);
             connections.reserve.borrow_mut().refill();
             drop(place);
         });

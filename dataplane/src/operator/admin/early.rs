@@ -61,7 +61,7 @@ async fn accept(listener: TcpListener, over: CancellationToken) {
         tokio::select! {
             accepted = listener.accept(), if clients.len() < MOST_CLIENTS => match accepted {
                 Ok((client, _)) => {
-                    clients.spawn(timeout(PATIENCE, serve(client)));
+                    clients.spawn(timeout(PATIENCE, answer_one(client)));
                 }
                 Err(_) => sleep(RETRY_EVERY).await,
             },
@@ -74,12 +74,12 @@ async fn accept(listener: TcpListener, over: CancellationToken) {
 }
 
 /// Answers one request. A client that has gone needs no answer.
-async fn serve(mut client: TcpStream) {
+async fn answer_one(mut client: TcpStream) {
     let mut head = Vec::new();
     let mut bytes = [0; 512];
     while !head.windows(4).any(|end| end == b"\r\n\r\n") && head.len() < LONGEST {
         match client.read(&mut bytes).await {
-            Ok(read @ 1..) => head.extend_from_slice(bytes.get(..read).unwrap_or_default()),
+            Ok(read @ 1..) => head.extend_from_slice(bytes.split_at(read).0),
             _ => return,
         }
     }

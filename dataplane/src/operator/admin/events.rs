@@ -27,7 +27,7 @@ impl Events {
         from: IpAddr,
         slot: OwnedSemaphorePermit,
     ) -> Self {
-        // A slow reader misses seconds, and is told later what has changed in all of them.
+        // A slow reader misses seconds, and is sent later what has changed in all of them.
         let (sender, receiver) = mpsc::channel(1);
         tokio::task::spawn_local(tell(
             Rc::clone(handler),
@@ -60,7 +60,7 @@ async fn tell(
     sender: mpsc::Sender<Bytes>,
     _slot: OwnedSemaphorePermit,
 ) {
-    let status = &handler.shared.status;
+    let status = &handler.stats.shared.status;
     let _counted = Counted::new(&handler);
     let mut second = interval(Duration::from_secs(1));
     second.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -81,18 +81,19 @@ async fn tell(
             continue;
         };
         let mut event = b"data: ".to_vec();
-        event.extend(changes.since(&handler.shared, handler.recent()));
+        event.extend(changes.since(&handler.stats, handler.recent()));
         event.extend_from_slice(b"\n\n");
         place.send(event.into());
     }
 }
 
-/// Counts one reader of events while it is told any: the end of the process waits for them.
+/// Counts one reader of events while it is sent any: the end of the process waits for them.
 struct Counted<'a>(&'a Handler);
 
 impl<'a> Counted<'a> {
     fn new(handler: &'a Handler) -> Self {
         handler
+            .stats
             .shared
             .status
             .listeners
@@ -104,6 +105,7 @@ impl<'a> Counted<'a> {
 impl Drop for Counted<'_> {
     fn drop(&mut self) {
         self.0
+            .stats
             .shared
             .status
             .listeners

@@ -28,20 +28,19 @@ use super::permission::{self, User};
 use super::viewers::Viewers;
 use crate::operator::admin::auth::{Auth, Unproven};
 use crate::operator::target::By;
-use crate::stats::{self, Chunks, Form, Selection, Snapshot};
-use crate::worker::Shared;
+use crate::stats::{self, Chunks, Form, Selection, Snapshot, Statistics};
 
 /// What all connections to the admin addresses share.
 #[derive(Debug)]
 pub(super) struct Handler {
-    pub(super) shared: Arc<Shared>,
+    pub(super) stats: Arc<Statistics>,
     auth: Option<Auth>,
     viewers: RefCell<Viewers>,
     /// For answers that are rendered while they are sent.
     renderings: Arc<Semaphore>,
     /// For readers of events.
     readers: Arc<Semaphore>,
-    /// What readers of events were told last.
+    /// What readers of events were sent last.
     recent: RefCell<Option<(Instant, Arc<Snapshot>)>>,
 }
 
@@ -57,9 +56,9 @@ pub(super) struct Peer {
 pub(super) type Reply = Response<UnsyncBoxBody<Bytes, Infallible>>;
 
 impl Handler {
-    pub(super) fn new(shared: Arc<Shared>, auth: Option<Auth>, viewers: Viewers) -> Self {
+    pub(super) fn new(stats: Arc<Statistics>, auth: Option<Auth>, viewers: Viewers) -> Self {
         Self {
-            shared,
+            stats,
             auth,
             viewers: RefCell::new(viewers),
             renderings: Arc::new(Semaphore::new(MOST_RENDERINGS)),
@@ -84,7 +83,7 @@ impl Handler {
         match &*recent {
             Some((taken, snapshot)) if taken.elapsed() < SHARED_FOR => Arc::clone(snapshot),
             _ => {
-                let snapshot = self.shared.stats.snapshot(&self.shared);
+                let snapshot = self.stats.snapshot();
                 *recent = Some((Instant::now(), Arc::clone(&snapshot)));
                 snapshot
             }
@@ -154,7 +153,7 @@ impl Handler {
     }
 
     fn readiness(&self) -> Reply {
-        match self.shared.status.why_not_ready() {
+        match self.stats.shared.status.why_not_ready() {
             None => text(StatusCode::OK, "ready\n"),
             Some(why) => text(
                 StatusCode::SERVICE_UNAVAILABLE,
@@ -178,7 +177,7 @@ impl Handler {
     }
 
     async fn page(&self, view: View, gzip: bool) -> Reply {
-        let page = |snapshot| page::page(&self.shared, snapshot, view);
+        let page = |snapshot| page::page(&self.stats, snapshot, view);
         let mut reply = self.rendered("text/html; charset=utf-8", gzip, page).await;
         for (name, value) in [
             // Posts must say where they come from.
@@ -204,13 +203,14 @@ impl Handler {
         let Ok(Ok(slot)) = timeout(SLOT_PATIENCE, slot).await else {
             return busy();
         };
-        let plain = render(self.shared.stats.snapshot(&self.shared));
+        let plain = render(self.stats.snapshot());
         let body = if gzip { gzip::compressed(plain) } else { plain };
         let reply = Response::new(body.begun().holding(slot).boxed_unsync());
         let reply = with(with(reply, CONTENT_TYPE, kind), VARY, "accept-encoding");
-        match gzip {
-            true => with(reply, CONTENT_ENCODING, "gzip"),
-            false => reply,
+        if gzip {
+            with(reply, CONTENT_ENCODING, "gzip")
+        } else {
+            reply
         }
     }
 
@@ -242,12 +242,12 @@ impl Handler {
         let outcome = if permission::is_same_origin(request.headers()) {
             match body(request).await {
                 Ok(body) => {
-                    let snapshot = self.shared.stats.snapshot(&self.shared);
+                    let snapshot = self.stats.snapshot();
                     let by = By::Page {
                         user: user.name.as_deref(),
                         from: peer.address,
                     };
-                    action::perform(&self.shared, &snapshot, &body, by).await
+                    action::perform(&self.stats.shared, &snapshot, &body, by).await
                 }
                 Err(outcome) => outcome,
             }
@@ -257,7 +257,7 @@ impl Handler {
         };
         let view = View::of(address, user.may_change);
         let mut reply = text(StatusCode::SEE_OTHER, "");
-        // It is made of letters that may stand there.
+        // It is made of letters that are allowed there.
         if let Ok(place) = HeaderValue::from_str(&view.address(Some(outcome))) {
             reply.headers_mut().insert(LOCATION, place);
         }

@@ -4,20 +4,25 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{SocketAddr, TcpListener as StdTcpListener};
+use std::sync::Arc;
 
+use ballast_core::handover::Handed;
 use ballast_core::table::{self, Bind};
+use tokio::net::TcpListener;
 use tokio::task::{AbortHandle, yield_now};
 
 use super::viewers::Viewers;
 use crate::net::listen;
 use crate::process::config::{Admin, Config};
+use crate::process::handover::next::Placed;
+use crate::process::handover::old::HandedOver;
+use crate::process::handover::{Lent, inode};
 use crate::process::instance_lock::{InstanceLock, InstanceLocks, LockName};
 use crate::process::start_error::StartError;
 
 /// What is answered at an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Purpose {
-    /// All that there is.
     Everything,
     /// `/healthz`, and nothing else.
     Health,
@@ -110,18 +115,42 @@ pub(crate) struct Listeners {
     open: BTreeMap<(Purpose, SocketAddr), Listening>,
     guards: BTreeMap<u16, InstanceLock>,
     names: InstanceLocks,
+    /// The sockets that the process before hands over.
+    inherited: BTreeMap<(Purpose, SocketAddr), Placed>,
 }
 
-/// One listening socket.
 #[derive(Debug)]
 struct Listening {
     bound: SocketAddr,
-    listener: Option<StdTcpListener>,
-    /// Ends with the listener, once it accepts.
-    accepting: Option<AbortHandle>,
+    /// The listener, until it accepts.
+    fresh: Option<StdTcpListener>,
+    /// The listener, and the task that accepts from it.
+    accepting: Option<(Arc<TcpListener>, AbortHandle)>,
 }
 
 impl Listeners {
+    /// Takes these sockets where their addresses are wanted.
+    pub(crate) fn inherit(&mut self, purpose: Purpose, sockets: BTreeMap<SocketAddr, Placed>) {
+        let sockets = sockets.into_iter();
+        self.inherited
+            .extend(sockets.map(|(address, socket)| ((purpose, address), socket)));
+    }
+
+    /// Every socket, for the next process.
+    pub(super) fn lend(&self) -> Vec<Lent> {
+        let open = self.open.iter().filter_map(|(one, listening)| {
+            let (listener, _) = listening.accepting.as_ref()?;
+            Some(Lent {
+                handed: match one {
+                    (Purpose::Everything, address) => Handed::Admin(*address),
+                    (Purpose::Health, address) => Handed::Healthz(*address),
+                },
+                descriptor: Arc::clone(listener) as _,
+            })
+        });
+        open.collect()
+    }
+
     /// Listens at all these addresses, or returns the one where that is impossible.
     pub(crate) fn take(
         &mut self,
@@ -137,9 +166,15 @@ impl Listeners {
         Ok(())
     }
 
+    /// Closes those that are not wanted: the process before has them, and closes them when this one serves. Returns their places.
+    pub(crate) fn leave_rest(&mut self) -> Vec<usize> {
+        let rest = std::mem::take(&mut self.inherited).into_values();
+        rest.map(|(place, _)| place).collect()
+    }
+
     /// Further descriptors of the sockets that nothing accepts from yet.
     pub(super) fn copies(&self) -> io::Result<Vec<StdTcpListener>> {
-        let fresh = self.open.values().filter_map(|one| one.listener.as_ref());
+        let fresh = self.open.values().filter_map(|one| one.fresh.as_ref());
         fresh.map(StdTcpListener::try_clone).collect()
     }
 
@@ -155,16 +190,21 @@ impl Listeners {
     pub(super) fn fresh(&mut self) -> Vec<(Purpose, SocketAddr, StdTcpListener)> {
         let open = self.open.iter_mut();
         open.filter_map(|((purpose, address), listening)| {
-            let listener = listening.listener.take()?;
+            let listener = listening.fresh.take()?;
             Some((*purpose, *address, listener))
         })
         .collect()
     }
 
     /// `task` accepts from this socket now.
-    pub(super) fn accepts(&mut self, purpose: Purpose, address: SocketAddr, task: AbortHandle) {
-        if let Some(listening) = self.open.get_mut(&(purpose, address)) {
-            listening.accepting = Some(task);
+    pub(super) fn accepts(
+        &mut self,
+        one: (Purpose, SocketAddr),
+        listener: Arc<TcpListener>,
+        task: AbortHandle,
+    ) {
+        if let Some(listening) = self.open.get_mut(&one) {
+            listening.accepting = Some((listener, task));
         }
     }
 
@@ -177,7 +217,10 @@ impl Listeners {
             })?;
             self.guards.insert(address.port(), guard);
         }
-        let listener = listen::open_alone(address);
+        let listener = match self.inherited.remove(&(purpose, address)) {
+            Some((_, socket)) => Ok(socket.into()),
+            None => listen::open_alone(address),
+        };
         let (bound, listener) = listener
             .and_then(|listener| Ok((listener.local_addr()?, listener)))
             .map_err(|error| match purpose {
@@ -186,7 +229,7 @@ impl Listeners {
             })?;
         let listening = Listening {
             bound,
-            listener: Some(listener),
+            fresh: Some(listener),
             accepting: None,
         };
         self.open.insert((purpose, address), listening);
@@ -211,11 +254,25 @@ impl Listeners {
         closed
     }
 
-    /// Closes all of them, and gives up their ports.
-    pub(super) async fn close(mut self) {
-        for listening in std::mem::take(&mut self.open).into_values() {
-            listening.close().await;
+    /// Closes all of them, and gives up their ports. Returns those that the next process was not `handed`, which are closed when
+    /// they are dropped: somebody may be waiting there.
+    pub(super) async fn close(
+        mut self,
+        handed: Option<&HandedOver>,
+    ) -> Vec<(Purpose, Arc<TcpListener>)> {
+        let mut rest = Vec::new();
+        for ((purpose, _), listening) in std::mem::take(&mut self.open) {
+            let Some(listener) = listening.close().await else {
+                continue;
+            };
+            let has_it = |handed: &HandedOver| {
+                inode(&*listener).is_some_and(|inode| handed.inodes.contains(&inode))
+            };
+            if !handed.is_some_and(has_it) {
+                rest.push((purpose, listener));
+            }
         }
+        rest
     }
 
     /// Opens what is wanted, then closes what is not. What cannot be opened is logged, and tried again later. While nothing
@@ -238,7 +295,7 @@ impl Listeners {
         if wanted.is_empty() || wanted.iter().any(|one| self.open.contains_key(one)) {
             self.open.retain(|one, state| {
                 let stays = wanted.contains(one);
-                if !stays && let Some(accepting) = &state.accepting {
+                if !stays && let Some((_, accepting)) = &state.accepting {
                     accepting.abort();
                 }
                 stays
@@ -260,14 +317,15 @@ impl Listeners {
 }
 
 impl Listening {
-    async fn close(self) {
-        if let Some(task) = self.accepting {
-            task.abort();
-            // The socket is closed when the task is no more.
-            while !task.is_finished() {
-                yield_now().await;
-            }
+    /// Returns the listener, from which nothing accepts any more. It is closed when it is dropped.
+    async fn close(self) -> Option<Arc<TcpListener>> {
+        let (listener, task) = self.accepting?;
+        task.abort();
+        // The task has the listener, too.
+        while !task.is_finished() {
+            yield_now().await;
         }
+        Some(listener)
     }
 }
 

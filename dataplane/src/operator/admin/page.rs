@@ -25,12 +25,11 @@ use sha2::{Digest, Sha256};
 use self::line::Line;
 use self::rows::{Listed, Listing};
 use self::view::Show;
-use crate::stats::{Chunks, Progress, ServiceStats, Snapshot};
-use crate::worker::Shared;
+use crate::stats::{Chunks, Progress, ServiceStats, Snapshot, Statistics};
 
 /// The page, piece by piece.
-pub(super) fn page(shared: &Arc<Shared>, snapshot: Arc<Snapshot>, view: View) -> Chunks {
-    let listing = Listing::of(shared, snapshot, view);
+pub(super) fn page(stats: &Arc<Statistics>, snapshot: Arc<Snapshot>, view: View) -> Chunks {
+    let listing = Listing::of(stats, snapshot, view);
     let mut place = None;
     Chunks::new(move |out| {
         let service = place.map(|place| listing.service(place));
@@ -45,7 +44,7 @@ pub(super) fn page(shared: &Arc<Shared>, snapshot: Arc<Snapshot>, view: View) ->
     })
 }
 
-/// Nothing may be loaded or run but what stands in the page, and nobody may put it into a frame.
+/// Nothing may be loaded or run but what is in the page, and no other page may put it into a frame.
 pub(super) fn policy() -> HeaderValue {
     HeaderValue::from_static(&POLICY)
 }
@@ -77,7 +76,7 @@ fn beginning(listing: &Listing) -> Markup {
         }
         (PreEscaped("<body>\n"))
         header {
-            h1 { "Ballast " small { (env!("CARGO_PKG_VERSION")) } " " span { (node) } }
+            h1 { "Ballast " small title=(*crate::process::version::VERSION) { (env!("CARGO_PKG_VERSION")) } " " span { (node) } }
             (listing.facts().markup("p", "span"))
             p class="tools" {
                 span id="live" role="status" {}
@@ -186,7 +185,6 @@ fn search(view: &View) -> Markup {
     }
 }
 
-/// A table of lines.
 fn rows(heads: &Markup, lines: impl Iterator<Item = Line>) -> Markup {
     html! {
         div class="scroll" {
@@ -263,7 +261,7 @@ fn frontend_heads() -> Markup {
         th class="status" { "Status" }
         th class="g w" { "Ten minutes" }
         (session_heads())
-        th class="n w" title="Clients that were not let in" { "Denied" }
+        th class="n w" title="Clients that were not let in, and requests that a route denied" { "Denied" }
         th class="n" title="Other clients that were not served" { "Errors" }
     }
 }

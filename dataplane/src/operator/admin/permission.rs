@@ -49,7 +49,7 @@ pub(super) fn is_same_origin(headers: &HeaderMap) -> bool {
     {
         return false;
     }
-    // A header that stands there twice, or that is no text, is no browser's.
+    // A header that is there twice, or that is no text, is no browser's.
     if [HOST, ORIGIN, REFERER]
         .iter()
         .any(|name| headers.get_all(name).iter().count() > 1)
@@ -58,9 +58,10 @@ pub(super) fn is_same_origin(headers: &HeaderMap) -> bool {
     }
     let (Some(host), Some(from)) = (
         text(HOST),
-        match headers.contains_key(ORIGIN) {
-            true => text(ORIGIN),
-            false => text(REFERER),
+        if headers.contains_key(ORIGIN) {
+            text(ORIGIN)
+        } else {
+            text(REFERER)
         },
     ) else {
         return false;

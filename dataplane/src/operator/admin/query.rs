@@ -11,13 +11,13 @@ pub(super) fn pairs(text: &str) -> impl Iterator<Item = (String, String)> {
     })
 }
 
-/// Takes `%2F` and `+` for what they stand for. What stands for nothing stays.
+/// Decodes `%2F` and `+`. What is no code stays.
 fn decode(text: &str) -> String {
     let text = text.replace('+', " ");
     percent_decode_str(&text).decode_utf8_lossy().into_owned()
 }
 
-/// As it may stand in an address.
+/// As it may be written in an address.
 pub(super) fn encode(text: &str) -> String {
     utf8_percent_encode(text, CODED).to_string()
 }

@@ -81,9 +81,10 @@ impl fmt::Display for Viewers {
             )?,
             Who::Within { text, .. } => write!(f, "addresses in {text} only (the table's stats.source-ranges)")?,
         }
-        match self.with_secret {
-            true => f.write_str(", with credentials of the auth file"),
-            false => Ok(()),
+        if self.with_secret {
+            f.write_str(", with credentials of the auth file")
+        } else {
+            Ok(())
         }
     }
 }

@@ -15,25 +15,27 @@ use super::{affinity, certificates, info, servers, sessions};
 use crate::operator::target::{self, By, Target, full_name};
 use crate::os::clock::{DATE, utc};
 use crate::process::config::Level;
-use crate::stats::{self, Chunks, EndpointStats, Proxy, Selection, ServiceStats, Snapshot};
-use crate::worker::Shared;
+use crate::stats::{
+    self, Chunks, EndpointStats, Proxy, Selection, ServiceStats, Snapshot, Statistics,
+};
 
 /// The answer to a command, or why it was not executed.
 pub(super) async fn answer(
     command: Command,
-    shared: &Shared,
+    stats: &Statistics,
     by: By<'static>,
     level: Level,
 ) -> Result<Chunks, String> {
+    let shared = &stats.shared;
     match command {
         // These three are the conversation's own.
         Command::Quit | Command::Prompt(_) | Command::Report => Ok(nothing()),
         Command::Help(about) => Ok(help(&about).into()),
-        Command::Show(show) => look(show, shared, level).await,
-        Command::Change(change) => self::change(&change, shared, by).await,
-        Command::GetWeight(server) => weight(&server, &shared.stats.snapshot(shared)),
+        Command::Show(show) => look(show, stats, level).await,
+        Command::Change(change) => self::change(&change, stats, by).await,
+        Command::GetWeight(server) => weight(&server, &stats.snapshot()),
         Command::ClearCounters { all } => {
-            shared.stats.clear(shared, all);
+            stats.clear(all);
             by.changed(if all {
                 "all counters cleared"
             } else {
@@ -47,7 +49,7 @@ pub(super) async fn answer(
             by.changed(&format!("{service} affinity{of} cleared"));
             Ok(nothing())
         }
-        Command::Shutdown(server) => shutdown(&server, shared, by),
+        Command::Shutdown(server) => shutdown(&server, stats, by),
         Command::ShutdownSession(id) => {
             if !sessions::end(shared, id).await {
                 return Err("No such session (use 'show sess').".into());
@@ -55,7 +57,7 @@ pub(super) async fn answer(
             by.changed(&format!("session {id:#x} cut"));
             Ok(nothing())
         }
-        Command::Health(server, health) => force(&server, health, shared, by),
+        Command::Health(server, health) => force(&server, health, stats, by),
     }
 }
 
@@ -63,7 +65,8 @@ fn nothing() -> Chunks {
     String::new().into()
 }
 
-async fn look(show: Show, shared: &Shared, level: Level) -> Result<Chunks, String> {
+async fn look(show: Show, stats: &Statistics, level: Level) -> Result<Chunks, String> {
+    let shared = &stats.shared;
     // Connections are listed without a snapshot.
     if let Show::Sess { json } = show {
         let connections = sessions::connections(shared).await;
@@ -76,7 +79,7 @@ async fn look(show: Show, shared: &Shared, level: Level) -> Result<Chunks, Strin
             sessions::lines(&connections, all).into()
         });
     }
-    let snapshot = shared.stats.snapshot(shared);
+    let snapshot = stats.snapshot();
     let plan = shared.live.plan();
     Ok(match show {
         Show::Info(how) => info::info(&snapshot.process, how).into(),
@@ -155,14 +158,14 @@ struct Wanted {
     answer: String,
 }
 
-async fn change(change: &Change, shared: &Shared, by: By<'static>) -> Result<Chunks, String> {
-    let snapshot = shared.stats.snapshot(shared);
+async fn change(change: &Change, stats: &Statistics, by: By<'static>) -> Result<Chunks, String> {
+    let snapshot = stats.snapshot();
     let Wanted {
         change,
         what,
         answer,
     } = wanted(change, &snapshot)?;
-    let changed = shared.change(vec![change]).await;
+    let changed = stats.shared.change(vec![change]).await;
     changed.map_err(|why| why.to_string())?;
     by.changed(&what);
     Ok(answer.into())
@@ -258,9 +261,10 @@ fn closed(
     snapshot: &Snapshot,
 ) -> Result<(OverrideChange, String), String> {
     let frontend = name.frontend(snapshot).ok_or("No such frontend.")?;
-    let (known, word) = match is_closed {
-        true => ("All sockets are already disabled.", "disabled"),
-        false => ("All sockets are already enabled.", "enabled"),
+    let (known, word) = if is_closed {
+        ("All sockets are already disabled.", "disabled")
+    } else {
+        ("All sockets are already enabled.", "enabled")
     };
     if frontend.is_paused == is_closed {
         return Err(known.into());
@@ -273,9 +277,10 @@ fn closed(
 
 /// haproxy's answer to a new address.
 fn moved(before: SocketAddr, after: SocketAddr) -> String {
-    let mut answer = match before.ip() == after.ip() {
-        true => "no need to change the addr".to_owned(),
-        false => format!("IP changed from '{}' to '{}'", before.ip(), after.ip()),
+    let mut answer = if before.ip() == after.ip() {
+        "no need to change the addr".to_owned()
+    } else {
+        format!("IP changed from '{}' to '{}'", before.ip(), after.ip())
     };
     if before.port() != after.port() {
         let (before, after) = (before.port(), after.port());
@@ -288,12 +293,12 @@ fn moved(before: SocketAddr, after: SocketAddr) -> String {
 fn force(
     server: &Server,
     health: ForcedHealth,
-    shared: &Shared,
+    stats: &Statistics,
     by: By<'static>,
 ) -> Result<Chunks, String> {
-    let snapshot = shared.stats.snapshot(shared);
+    let snapshot = stats.snapshot();
     let (service, endpoint) = find(server, &snapshot)?;
-    if !target::force(shared, &service.name, endpoint.address, health) {
+    if !target::force(&stats.shared, &service.name, endpoint.address, health) {
         return Err(NO_SERVER.into());
     }
     let word = match health {
@@ -313,9 +318,9 @@ fn table_weight(service: &ServiceStats, endpoint: &EndpointStats) -> u16 {
 fn weight_of(weight: Weight, table: u16) -> Result<u16, String> {
     let absolute = match weight {
         Weight::Absolute(weight) => weight.into(),
+        // As in haproxy: rounded down, perhaps to 0, and never above the heaviest.
         Weight::Percent(percent) => {
-            // A small share is not rounded down to none.
-            (u64::from(table) * u64::from(percent)).div_ceil(100)
+            (u64::from(table) * u64::from(percent) / 100).min(HEAVIEST.into())
         }
     };
     u16::try_from(absolute)
@@ -330,10 +335,10 @@ fn weight(server: &Server, snapshot: &Snapshot) -> Result<Chunks, String> {
     Ok(format!("{} (initial {table})\n", endpoint.user_weight).into())
 }
 
-fn shutdown(server: &Server, shared: &Shared, by: By<'static>) -> Result<Chunks, String> {
-    let snapshot = shared.stats.snapshot(shared);
+fn shutdown(server: &Server, stats: &Statistics, by: By<'static>) -> Result<Chunks, String> {
+    let snapshot = stats.snapshot();
     let (service, endpoint) = find(server, &snapshot)?;
-    if !target::cut(shared, &service.name, &[endpoint.address]) {
+    if !target::cut(&stats.shared, &service.name, &[endpoint.address]) {
         return Err(NO_SERVER.into());
     }
     by.changed(&format!("{} {}", full_name(service, endpoint), target::CUT));

@@ -1,6 +1,5 @@
 //! `show table` and `clear table`: which endpoint the clients of a service with `affinity: {client-ip: …}` come back to.
 
-use std::fmt::Write;
 use std::net::{IpAddr, SocketAddr};
 
 use ballast_core::affinity::{Affinity, MOST_CLIENTS};
@@ -8,6 +7,7 @@ use ballast_core::moment::Moment;
 use ballast_core::plan::Plan;
 use ballast_core::service::Service;
 use ballast_core::table;
+use ballast_core::text::Append;
 
 use crate::process::config::Level;
 use crate::stats::Snapshot;
@@ -51,10 +51,9 @@ pub(super) fn show(
         let address = service.address_of(hash);
         let endpoint = address.and_then(|address| endpoint(snapshot, name, address));
         let left = until.since(now).as_millis();
-        // Writing into a string cannot fail.
-        write!(out, "{number:#x}: key={client} use=0 exp={left}").unwrap_or_default();
+        write!(out, "{number:#x}: key={client} use=0 exp={left}");
         if let Some((id, name)) = endpoint {
-            write!(out, " server_id={id} server_key={name}").unwrap_or_default();
+            write!(out, " server_id={id} server_key={name}");
         }
         out.push('\n');
     }

@@ -1,7 +1,8 @@
 //! `show ssl cert`: the certificates that frontends serve, as haproxy tells of them.
 
-use std::fmt::Write;
 use std::time::{Duration, UNIX_EPOCH};
+
+use ballast_core::text::Append;
 
 use crate::os::clock::utc;
 use crate::stats::{ServedCertificate, Snapshot};
@@ -39,7 +40,6 @@ fn details(certificate: &ServedCertificate, frontends: &str) -> String {
     let names = certificate.names.iter().map(|name| format!("DNS:{name}"));
     let names: Vec<String> = names.collect();
     let mut out = String::new();
-    // Writing into a string cannot fail.
     write!(
         out,
         "Filename: {}\nStatus: Used\nSerial: {}\nnotBefore: {}\nnotAfter: {}\nSubject Alternative Name: {}\nSubject: {}\nIssuer: {}\nFrontends: {frontends}\n",
@@ -50,8 +50,7 @@ fn details(certificate: &ServedCertificate, frontends: &str) -> String {
         names.join(", "),
         certificate.subject,
         certificate.issuer,
-    )
-    .unwrap_or_default();
+    );
     out
 }
 

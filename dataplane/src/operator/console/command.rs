@@ -9,7 +9,6 @@ use ballast_core::table::State;
 use super::help::HELP;
 use crate::operator::target::Target;
 
-/// One command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Command {
     /// Lists the commands: all, or those that begin with these words.
@@ -82,7 +81,6 @@ pub(super) enum Show {
     Overrides,
 }
 
-/// The form of an answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Form {
     /// Names and values, or CSV.

@@ -10,7 +10,7 @@ pub(super) fn help(about: &str) -> String {
     lines.into_iter().flat_map(|line| [line, "\n"]).collect()
 }
 
-/// The command that answers in JSON what `line` asks for. `None`: there is none, or these are several commands.
+/// The command that answers in JSON what `line` asks for. `None`: no such command, or these are several commands.
 pub(crate) fn json_form(line: &str) -> Option<String> {
     let [words] = super::line::commands(line).try_into().ok()?;
     if words.starts_with(&["show".into(), "snapshot".into()])
@@ -67,7 +67,7 @@ pub(super) const HELP: &str = "  \
   show snapshot                              : everything, as JSON
   get weight <b>/<s>                         : an endpoint's weight, and what the table says of it
   set server <b>/<s> state ready|drain|maint|default : 'default' is what the table says
-  set server <b>/<s> weight <n>[%]|default   : from 0 to 256, or percents of what the table says
+  set server <b>/<s> weight <n>[%]|default   : from 0 to 256, or percents of what the table says, rounded down
   set server <b>/<s> addr <ip>[:<port>]|default : its connections stay at the old address
   set server <b>/<s> check-port <port>|default : 0 is the server's own
   set server <b>/<s> health up|stopping|down : until its checks say otherwise

@@ -1,13 +1,12 @@
 //! `show info`: what concerns the process. What means nothing here is left out.
 
-use std::io::Write;
+use ballast_core::text::Append;
 
 use serde_json::json;
 
 use super::command::{Form, Info};
 use crate::stats::{self, FIELDS, Process, Value};
 
-/// The answer.
 pub(super) fn info(process: &Process, how: Info) -> String {
     let mut out = Vec::new();
     let mut objects = Vec::new();
@@ -34,11 +33,9 @@ pub(super) fn info(process: &Process, how: Info) -> String {
                 continue;
             }
         }
-        // Writing into a vector cannot fail.
-        .unwrap_or_default();
         value.write(&mut out);
         if how.desc {
-            write!(out, ":\"{}\"", field.help).unwrap_or_default();
+            write!(out, ":\"{}\"", field.help);
         }
         out.push(b'\n');
     }

@@ -1,5 +1,5 @@
 //! The places for connections to a runtime socket. Where none is left, the connection that has been idle for the longest time
-//! gives its place to a new one, so that forgotten ones lock nobody out.
+//! gives its place to a new one, so that forgotten ones lock no operator out.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -10,7 +10,6 @@ use std::time::Duration;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep_until, timeout};
 
-/// The places of one socket.
 #[derive(Clone, Debug)]
 pub(super) struct Places {
     free: Arc<Semaphore>,
@@ -24,7 +23,6 @@ struct Waiting {
     last: Cell<u64>,
 }
 
-/// The place of one connection.
 #[derive(Debug)]
 pub(super) struct Place {
     waiting: Rc<Waiting>,

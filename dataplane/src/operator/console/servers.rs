@@ -1,17 +1,17 @@
-//! Answers about services and endpoints beside the statistics: pure renderings of a snapshot.
+//! Answers about services and endpoints other than the statistics: pure renderings of a snapshot.
 
-use std::fmt::Write;
 use std::num::NonZeroU16;
 
 use ballast_core::counters::WorkerId;
 use ballast_core::overrides::Overrides;
 use ballast_core::plan::Plan;
 use ballast_core::table::State;
+use ballast_core::text::Append;
 
 use crate::net::tls::TlsFailure;
 use crate::operator::target::Target;
 use crate::os::clock::{DATE, utc};
-use crate::stats::{EndpointStats, ServiceStats, Snapshot, StatusKind};
+use crate::stats::{EndpointStats, RESULTS, ServiceStats, Snapshot, StatusKind};
 
 /// The services that are meant.
 pub(super) fn services<'a>(
@@ -44,19 +44,18 @@ pub(super) fn state(services: &[&ServiceStats], overrides: &Overrides) -> String
             let (status, result, health, check) = checked(endpoint);
             let table = spec.weight;
             let check_port = endpoint.check_port.map_or(0, NonZeroU16::get);
+            let ssl = u8::from(service.spec.tls.is_some());
             let (ip, port) = (endpoint.address.ip(), endpoint.address.port());
-            // Writing into a string cannot fail.
             writeln!(
                 out,
-                "{} {} {} {} {ip} {op} {admin} {} {table} {} {status} {result} {health} {check} 0 0 0 - {port} - 0 {check_port} - - 0",
+                "{} {} {} {} {ip} {op} {admin} {} {table} {} {status} {result} {health} {check} 0 0 0 - {port} - {ssl} {check_port} - - 0",
                 service.iid,
                 service.name,
                 endpoint.sid,
                 endpoint.name,
                 endpoint.user_weight,
                 endpoint.changed,
-            )
-            .unwrap_or_default();
+            );
         }
     }
     out
@@ -84,7 +83,8 @@ fn checked(endpoint: &EndpointStats) -> (usize, u8, u8, u8) {
     let Some(check) = endpoint.check.as_deref() else {
         return (INITIAL, 0, 1, 0);
     };
-    let status = CHECKS.iter().position(|word| *word == check.result);
+    let mut words = RESULTS.iter();
+    let status = words.position(|word| *word == check.result);
     let result = match check.result {
         "" => 0,
         word if word.ends_with("OK") => 3,
@@ -123,8 +123,7 @@ pub(super) fn connections(services: &[&ServiceStats], plan: &Plan, workers: u32)
                 endpoint.peak,
                 endpoint.idle_unsafe,
                 endpoint.idle_safe,
-            )
-            .unwrap_or_default();
+            );
             // One without idle connections is not looked for among all those of the plan.
             let live = live.filter(|_| idle > 0).and_then(|service| {
                 let mut endpoints = service.endpoints().iter();
@@ -134,7 +133,7 @@ pub(super) fn connections(services: &[&ServiceStats], plan: &Plan, workers: u32)
             for worker in 0..workers as usize {
                 let cells = cells.and_then(|all| all.if_any(WorkerId(worker)));
                 let idle = cells.map_or(0, |cells| cells.idle_shared.value());
-                write!(out, " {idle}").unwrap_or_default();
+                write!(out, " {idle}");
             }
             out.push('\n');
         }
@@ -146,7 +145,7 @@ pub(super) fn connections(services: &[&ServiceStats], plan: &Plan, workers: u32)
 pub(super) fn backends(snapshot: &Snapshot) -> String {
     let mut out = String::from("# name\n");
     for service in &snapshot.services {
-        writeln!(out, "{}", service.name).unwrap_or_default();
+        writeln!(out, "{}", service.name);
     }
     out
 }
@@ -169,7 +168,7 @@ pub(super) fn errors(
         });
         let counts: Vec<String> = counts.collect();
         if !counts.is_empty() {
-            writeln!(lines, "  {whose} {name}: {}", counts.join(", ")).unwrap_or_default();
+            writeln!(lines, "  {whose} {name}: {}", counts.join(", "));
         }
     };
     for frontend in &snapshot.frontends {
@@ -191,7 +190,7 @@ pub(super) fn errors(
     if let Some(refusal) = &snapshot.process.refusal {
         lines.push_str("  table refused:\n");
         for line in refusal.lines().filter(|line| !line.trim().is_empty()) {
-            writeln!(lines, "    {line}").unwrap_or_default();
+            writeln!(lines, "    {line}");
         }
     }
     format!("Total events captured on [{date}] : {total}\n{lines}{bad_request}")
@@ -216,8 +215,7 @@ fn tls_lines(
                 failure.count,
                 utc(failure.last, DATE),
                 failure.why,
-            )
-            .unwrap_or_default();
+            );
         }
     }
     lines
@@ -233,28 +231,28 @@ pub(super) fn overrides(snapshot: &Snapshot, overrides: &Overrides) -> String {
             let server = format!("{}/{}", service.name, endpoint.name);
             if let Some(state) = by_hand.state {
                 let word = state_word(state);
-                writeln!(out, "set server {server} state {word}").unwrap_or_default();
+                writeln!(out, "set server {server} state {word}");
             }
             if let Some(weight) = by_hand.weight {
-                writeln!(out, "set server {server} weight {weight}").unwrap_or_default();
+                writeln!(out, "set server {server} weight {weight}");
             }
             if let Some(max) = by_hand.max_connections {
-                writeln!(out, "set maxconn server {server} {max}").unwrap_or_default();
+                writeln!(out, "set maxconn server {server} {max}");
             }
             if let Some(address) = by_hand.address {
-                writeln!(out, "set server {server} addr {address}").unwrap_or_default();
+                writeln!(out, "set server {server} addr {address}");
             }
             if let Some(port) = by_hand.check_port {
-                writeln!(out, "set server {server} check-port {port}").unwrap_or_default();
+                writeln!(out, "set server {server} check-port {port}");
             }
         }
     }
     for frontend in &snapshot.frontends {
         if let Some(max) = overrides.max_connections(&frontend.name) {
-            writeln!(out, "set maxconn frontend {} {max}", frontend.name).unwrap_or_default();
+            writeln!(out, "set maxconn frontend {} {max}", frontend.name);
         }
         if overrides.is_closed(&frontend.name) {
-            writeln!(out, "disable frontend {}", frontend.name).unwrap_or_default();
+            writeln!(out, "disable frontend {}", frontend.name);
         }
     }
     out
@@ -279,8 +277,3 @@ const INHERITED_DRAIN: u8 = 0x10;
 /// There are checks, and they run.
 const CHECKS_ON: u8 = 6;
 const INITIAL: usize = 1;
-/// haproxy's numbers of results: their places here.
-const CHECKS: [&str; 21] = [
-    "UNK", "INI", "START", "-", "HANA", "SOCKERR", "L4OK", "L4TOUT", "L4CON", "L6OK", "L6TOUT",
-    "L6RSP", "L7TOUT", "L7RSP", "-", "L7OK", "L7OKC", "L7STS", "PROCERR", "PROCTOUT", "PROCOK",
-];

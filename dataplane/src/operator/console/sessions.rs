@@ -1,13 +1,13 @@
 //! `show sess`: the connections and flows that there are, asked of each worker and bounded.
 
-use std::fmt::Write;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use ballast_core::endpoint::EndpointState;
 use ballast_core::moment::Moment;
 use ballast_core::plan::{Plan, Transport};
-use serde::Serialize;
+use ballast_core::text::Append;
+use serde::{Serialize, Serializer};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
@@ -16,14 +16,23 @@ use crate::worker::{Order, SessionInfo, Shared};
 /// A connection or a flow, as it is listed.
 #[derive(Debug, Serialize)]
 pub(super) struct Connection {
+    #[serde(serialize_with = "in_hexadecimal")]
+    id: u64,
     client: SocketAddr,
     protocol: &'static str,
     frontend: Option<String>,
     service: Option<String>,
     endpoint: Option<String>,
     seconds: u64,
-    #[serde(skip)]
-    id: u64,
+}
+
+/// The number as `shutdown session` takes it. JSON's numbers are not exact to 64 bits everywhere.
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde passes a reference"
+)]
+fn in_hexadecimal<S: Serializer>(id: &u64, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(&format_args!("{id:#x}"))
 }
 
 /// Asks the workers, one after the other, until there are enough. A worker that is gone, or has no time, has none.
@@ -55,6 +64,7 @@ pub(super) async fn connections(shared: &Shared) -> Vec<Connection> {
 fn connection(plan: &Plan, seen: SessionInfo, now: Moment) -> Connection {
     let endpoint = seen.endpoint.as_ref();
     Connection {
+        id: 0,
         client: seen.client,
         protocol: match seen.key.transport {
             Transport::Tcp => "tcp",
@@ -66,7 +76,6 @@ fn connection(plan: &Plan, seen: SessionInfo, now: Moment) -> Connection {
         service: endpoint.map(|endpoint| endpoint.service().name().to_owned()),
         endpoint: endpoint.map(|endpoint| name_of(plan, endpoint)),
         seconds: now.since(seen.began).as_secs(),
-        id: 0,
     }
 }
 
@@ -124,7 +133,6 @@ pub(super) fn lines(connections: &[Connection], current: u32) -> String {
             SocketAddr::V6(_) => "v6",
         };
         let proto = connection.protocol;
-        // Writing into a string cannot fail.
         writeln!(
             out,
             "{:#x}: proto={proto}{version} src={} fe={} be={} srv={} age={}",
@@ -134,11 +142,10 @@ pub(super) fn lines(connections: &[Connection], current: u32) -> String {
             or_none(&connection.service),
             or_none(&connection.endpoint),
             age(connection.seconds),
-        )
-        .unwrap_or_default();
+        );
     }
     if connections.len() >= MOST {
-        writeln!(out, "# only {MOST} of {current} are shown").unwrap_or_default();
+        writeln!(out, "# only {MOST} of {current} are shown");
     }
     out
 }

@@ -1,7 +1,9 @@
 //! What of a snapshot is shown, and how it looks to people.
 
-use std::fmt::Write;
 use std::time::{Duration, UNIX_EPOCH};
+
+use ballast_core::ack::IN_PART;
+use ballast_core::text::Append;
 
 use serde_json::{Map, Value};
 
@@ -88,6 +90,8 @@ pub(super) fn rows(what: What, answer: &Value) -> Vec<Value> {
                 let own = [
                     ("datagrams_in", datagrams["in"].clone()),
                     ("datagrams_out", datagrams["out"].clone()),
+                    ("trouble", frontend["trouble"].clone()),
+                    ("exceptions", frontend["exceptions"].clone()),
                 ];
                 row(what, frontend, own)
             })
@@ -136,7 +140,7 @@ pub(super) fn columns(what: What) -> &'static [&'static str] {
         What::Services => &["name", "algorithm", "endpoints", "usable", "sessions"],
         What::Endpoints => &["service", "name", "address", "status", "weight", "sessions"],
         What::Connections => &[
-            "client", "protocol", "frontend", "service", "endpoint", "seconds",
+            "id", "client", "protocol", "frontend", "service", "endpoint", "seconds",
         ],
     }
 }
@@ -159,10 +163,41 @@ pub(super) fn pairs(map: &Value, paint: Paint) -> String {
     for [key, value] in pairs {
         let padding = " ".repeat(width - key.chars().count());
         let key = painted(&key, BOLD, paint);
-        // Writing into a string cannot fail.
-        writeln!(out, "{key}{padding}  {value}").unwrap_or_default();
+        writeln!(out, "{key}{padding}  {value}");
     }
     out
+}
+
+/// The rows for people: beside a status stands what is wrong all the same.
+pub(super) fn with_trouble(mut rows: Vec<Value>) -> Vec<Value> {
+    for row in &mut rows {
+        if let (Some(status), Some(trouble)) = (row["status"].as_str(), row["trouble"].as_str()) {
+            row["status"] = format!("{status}, {trouble}").into();
+        }
+    }
+    rows
+}
+
+/// A line for each address that is not served as the table asks, behind an empty one.
+pub(super) fn exceptions(rows: &[Value]) -> String {
+    let all = rows.iter().flat_map(|row| list(&row["exceptions"]));
+    let lines = all.map(|one| {
+        let [frontend, bind, state, why] =
+            ["frontend", "bind", "state", "why"].map(|key| cell(&one[key]));
+        // The address accepts clients: `failed` would say the opposite.
+        let state = if why.starts_with(IN_PART) {
+            String::new()
+        } else {
+            format!("{state}: ")
+        };
+        format!("\n{frontend} {bind} {state}{why}")
+    });
+    let lines: String = lines.collect();
+    if lines.is_empty() {
+        lines
+    } else {
+        format!("{lines}\n")
+    }
 }
 
 /// Aligned columns with a head: numbers to the right, words to the left.
@@ -197,9 +232,9 @@ pub(super) fn table(columns: &[&str], rows: &[Value], paint: Paint) -> String {
             let text = painted(text, colour, paint);
             let gap = if place == 0 { "" } else { "  " };
             if is_number(place) {
-                write!(out, "{gap}{padding}{text}").unwrap_or_default();
+                write!(out, "{gap}{padding}{text}");
             } else {
-                write!(out, "{gap}{text}{padding}").unwrap_or_default();
+                write!(out, "{gap}{text}{padding}");
             }
         }
         out.truncate(out.trim_end().len());
@@ -222,6 +257,7 @@ fn cell(value: &Value) -> String {
 fn colour(status: &str) -> &'static str {
     match status.split(' ').next() {
         Some("UP" | "OPEN") => GREEN,
+        Some("OPEN,") => YELLOW,
         Some("DOWN") => RED,
         Some("DRAIN" | "MAINT" | "STOP") => YELLOW,
         _ => "",

@@ -16,7 +16,6 @@ pub struct Descriptors {
     pub checks: usize,
     /// Pipes of each worker. Each pipe takes two descriptors.
     pub pipes: usize,
-    /// Listening sockets.
     pub listening: usize,
     /// UDP flows of all workers.
     pub flows: usize,
@@ -59,7 +58,6 @@ impl Descriptors {
 
     /// The number of sockets for one more address while `there` sockets listen already: one for each worker while they take
     /// less than 40 % of the descriptors for sockets, then a single one, and none above 80 %.
-    #[must_use]
     pub fn sockets(&self, there: usize) -> Option<usize> {
         let left = self.for_sockets();
         let most = (left * 8 / 10).clamp(1, left.saturating_sub(PER_CONNECTION).max(1));

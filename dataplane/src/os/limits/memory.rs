@@ -43,7 +43,6 @@ impl Buffers {
 
 impl Memory {
     /// Divides `limit`. The lower the `configured` limit of connections, the larger the buffers of each.
-    #[must_use]
     pub fn divide(limit: u64, configured: Option<u32>) -> Self {
         let share = limit - limit / TABLE_SHARE - limit / FLOW_SHARE;
         let wanted = u64::from(configured.unwrap_or(DEFAULT_CONNECTIONS).max(1));
@@ -66,7 +65,6 @@ impl Memory {
 }
 
 /// The memory limit of the process's cgroup; `None`: unlimited.
-#[must_use]
 pub fn cgroup_memory() -> Option<u64> {
     let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
     memory_of(Path::new("/sys/fs/cgroup"), &groups)
@@ -92,9 +90,10 @@ fn memory_of(mount: &Path, groups: &str) -> Option<u64> {
 fn smallest(mount: &Path, group: &str, file: &str) -> Option<u64> {
     let group = Path::new(group);
     // A group outside of this cgroup namespace is not visible here. The topmost visible group applies nevertheless.
-    let group = match group.components().any(|part| part == Component::ParentDir) {
-        true => Path::new(""),
-        false => group.strip_prefix("/").unwrap_or(group),
+    let group = if group.components().any(|part| part == Component::ParentDir) {
+        Path::new("")
+    } else {
+        group.strip_prefix("/").unwrap_or(group)
     };
     group
         .ancestors()

@@ -48,7 +48,6 @@ pub struct Received<'a> {
 
 impl<'a> Received<'a> {
     /// The number of datagrams.
-    #[must_use]
     pub fn count(&self) -> usize {
         match self.segment {
             Some(segment) => self.bytes.len().div_ceil(segment),
@@ -63,14 +62,13 @@ impl<'a> Received<'a> {
         (0..self.count()).map(move |index| {
             let from = index.saturating_mul(size).min(bytes.len());
             let to = from.saturating_add(size).min(bytes.len());
-            bytes.get(from..to).unwrap_or_default()
+            &bytes[from..to]
         })
     }
 }
 
 impl Inbox {
     /// Creates buffers for `slots` datagrams.
-    #[must_use]
     pub fn new(slots: usize) -> Self {
         Self {
             bytes: vec![0; slots * SLOT].into(),
@@ -79,7 +77,6 @@ impl Inbox {
     }
 
     /// The number of slots.
-    #[must_use]
     pub fn slots(&self) -> usize {
         self.notes.len()
     }
@@ -122,7 +119,7 @@ impl Inbox {
         }
         let vlen = libc::c_uint::try_from(count).unwrap_or(0);
         // SAFETY: the first `count` headers are initialised, and each points to a name, a control buffer, one vector and
-        // through that to bytes, of the sizes that it says; all of them outlive the call, and nobody else uses them.
+        // through that to bytes, of the sizes that it says; all of them outlive the call, and nothing else uses them.
         let received = unsafe {
             libc::recvmmsg(
                 socket.as_fd().as_raw_fd(),
@@ -227,9 +224,10 @@ pub fn send_many(socket: &impl AsFd, datagrams: &[Outgoing<'_>]) -> io::Result<u
 
 /// Lets the kernel report the local address of each datagram, coalesce datagrams (GRO), and count what it drops.
 pub fn enable_ancillary_data(socket: &impl AsFd, is_ipv4: bool) -> io::Result<()> {
-    let (level, option) = match is_ipv4 {
-        true => (libc::IPPROTO_IP, libc::IP_PKTINFO),
-        false => (libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO),
+    let (level, option) = if is_ipv4 {
+        (libc::IPPROTO_IP, libc::IP_PKTINFO)
+    } else {
+        (libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO)
     };
     set(socket, level, option, 1)?;
     set(socket, libc::SOL_SOCKET, libc::SO_RXQ_OVFL, 1)?;
@@ -245,19 +243,20 @@ pub fn coalesce(socket: &impl AsFd) -> io::Result<()> {
 
 /// Lets routers fragment datagrams, so that large ones pass.
 pub fn allow_fragments(socket: &impl AsFd, is_ipv4: bool) -> io::Result<()> {
-    match is_ipv4 {
-        true => set(
+    if is_ipv4 {
+        set(
             socket,
             libc::IPPROTO_IP,
             libc::IP_MTU_DISCOVER,
             libc::IP_PMTUDISC_DONT,
-        ),
-        false => set(
+        )
+    } else {
+        set(
             socket,
             libc::IPPROTO_IPV6,
             libc::IPV6_MTU_DISCOVER,
             libc::IPV6_PMTUDISC_DONT,
-        ),
+        )
     }
 }
 

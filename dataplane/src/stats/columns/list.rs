@@ -6,7 +6,7 @@ use ballast_core::endpoint::EndpointCounts;
 use ballast_core::http::StatusClass;
 use ballast_core::table::Algorithm;
 
-use super::super::check::Check;
+use super::super::check::CheckStats;
 use super::super::snapshot::{EndpointStats, FrontendStats, Mode, ServiceStats};
 use super::super::value::Value::{self, Address, Count, Empty, Level, Signed, Status, Text};
 use super::{Column, Unit, status_of};
@@ -263,7 +263,10 @@ const fn empty(
 }
 
 /// Empty where there are no checks.
-fn of_check<'a>(endpoint: &'a EndpointStats, of: impl Fn(&'a Check) -> Value<'a>) -> Value<'a> {
+fn of_check<'a>(
+    endpoint: &'a EndpointStats,
+    of: impl Fn(&'a CheckStats) -> Value<'a>,
+) -> Value<'a> {
     endpoint.check.as_deref().map_or(Empty, of)
 }
 

@@ -1,5 +1,5 @@
 //! `/api/snapshot`: what the page and `ballast show` read. One object with `info`, `frontends`, and `services` with their
-//! `endpoints`. Every key stands here, but for the counters that their declaration shows in JSON.
+//! `endpoints`. Every key is here, but for the counters that their declaration shows in JSON.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,13 +13,15 @@ use ballast_core::table;
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
-use super::super::check::Check;
+use super::super::check::CheckStats;
 use super::super::chunks::{Chunks, Progress};
 use super::super::selection::Selection;
 use super::super::snapshot::{
     Choice, EndpointStats, FrontendStats, Means, Mode, ServedCertificate, ServiceStats, Snapshot,
 };
+use super::super::value::up_or_down;
 use super::write_json;
+use crate::process::version::COMMIT;
 
 /// The data of the page.
 #[must_use]
@@ -82,6 +84,7 @@ struct Info<'a>(&'a Snapshot);
 object! { Info<'_>, Self(Snapshot { process: p, frontends, services, .. }) =>
     "name": "ballast",
     "version": env!("CARGO_PKG_VERSION"),
+    "commit": COMMIT,
     "node": p.node,
     "pid": p.pid,
     "uptime_seconds": p.uptime.as_secs(),
@@ -122,6 +125,8 @@ object! { FrontendStats, f =>
     "protocol": f.spec.protocol,
     "bind": f.spec.bind,
     "status": f.status_word(),
+    "trouble": f.trouble(),
+    "exceptions": f.exceptions,
     "sessions": f.current,
     "max_sessions": f.peak,
     "limit": f.limit,
@@ -172,9 +177,10 @@ fn routes<M: SerializeMap>(f: &FrontendStats, map: &mut M) -> Result<(), M::Erro
     if !f.routes.requests.is_empty() {
         map.serialize_entry("routes", &f.requests_by_route())?;
     }
-    match f.routes.choices.is_empty() {
-        true => Ok(()),
-        false => map.serialize_entry("backends", &f.routes.choices),
+    if f.routes.choices.is_empty() {
+        Ok(())
+    } else {
+        map.serialize_entry("backends", &f.routes.choices)
     }
 }
 
@@ -235,10 +241,10 @@ object! { Service<'_>, Self(s, selection) =>
     "labels": labels(&s.spec.labels),
     "mode": s.mode.word(),
     "algorithm": s.spec.algorithm,
-    "status": match s.is_up() {
-        _ if s.endpoints.is_empty() => "EMPTY",
-        true => "UP",
-        false => "DOWN",
+    "status": if s.endpoints.is_empty() {
+        "EMPTY"
+    } else {
+        up_or_down(s.is_up())
     },
     "panic": s.is_panicking,
     "usable": s.usable,
@@ -302,7 +308,7 @@ object! { Endpoint<'_>, Self(e, mode) =>
     "check": e.check.as_deref().map(|check| Checked(check, &e.counts)),
 }
 
-struct Checked<'a>(&'a Check, &'a EndpointCounts);
+struct Checked<'a>(&'a CheckStats, &'a EndpointCounts);
 
 object! { Checked<'_>, Self(check, counts) =>
     "result": check.result,

@@ -5,7 +5,6 @@ use serde_json::{Value, json};
 use super::super::value::MOST_EXACT;
 
 /// A schema that `/;json`, `show stat json` and `show info json` obey.
-#[must_use]
 pub fn schema() -> String {
     let list =
         |of: &str| json!({"type": "array", "items": {"$ref": format!("#/definitions/{of}")}});

@@ -9,7 +9,7 @@ use ballast_core::moment::Moment;
 use ballast_core::service::{Endpoint, Service};
 use ballast_core::table::{self, Reuse, State};
 
-use super::super::check::Check;
+use super::super::check::CheckStats;
 use super::super::meter::{Mean, Rate, Since};
 use super::super::snapshot::{EndpointStats, Means, Status, StatusKind};
 
@@ -97,7 +97,7 @@ impl ObservedEndpoint {
         if let Some(cleared) = &self.cleared {
             counts.subtract(cleared);
         }
-        let check = Check::of(endpoint);
+        let check = CheckStats::of(endpoint);
         let (checks, check_port) = (service.spec().checks(), service.check_port(index));
         let moved_from = (spec.address != table.address).then_some(table.address);
         let growth = service.growth(endpoint, now);
@@ -184,7 +184,7 @@ fn kind(endpoint: &Endpoint, is_checked: bool, now: Moment) -> StatusKind {
 }
 
 /// A row of checks says nothing of an endpoint that is out for another reason.
-fn status(kind: StatusKind, check: Option<&Check>) -> Status {
+fn status(kind: StatusKind, check: Option<&CheckStats>) -> Status {
     let progress = check.and_then(|check| match kind {
         StatusKind::Up | StatusKind::Draining | StatusKind::Stopping if check.is_up => {
             check.progress

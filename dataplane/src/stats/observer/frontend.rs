@@ -15,7 +15,6 @@ use super::super::snapshot::{FrontendStats, Process};
 use super::routes;
 use super::{mode, seconds_of};
 
-/// All that was counted of a frontend.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Counted {
     pub(super) counts: FrontendCounts,
@@ -147,6 +146,11 @@ impl ObservedFrontend {
             is_open: frontend.listens() == Listens::Yes
                 && sockets.any(|socket| open.contains_key(socket)),
             is_paused: frontend.listens() == Listens::Closed,
+            exceptions: process
+                .of_frontends
+                .get(frontend.name())
+                .cloned()
+                .unwrap_or_default(),
             current: state.admit().current(),
             peak: state.admit().peak(),
             limit: limits.connections.map_or(most, |limit| limit.min(most)),

@@ -60,6 +60,9 @@ impl ObservedService {
             let (own, sum) = back.counted(now);
             back.sessions = Rate::since(own.sessions);
             back.seen = totals(&own, &sum);
+            for endpoint in &mut back.endpoints {
+                endpoint.sessions = Rate::since(endpoint.live.counts().sessions);
+            }
         }
         back
     }

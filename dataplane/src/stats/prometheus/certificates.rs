@@ -1,10 +1,11 @@
 //! When the certificates of frontends end.
 
+use ballast_core::text::Append;
+
 use std::collections::HashSet;
 
 use super::super::selection::Kinds;
 use super::super::snapshot::FrontendStats;
-use super::super::value::number;
 use super::{END, Family, Series, Source};
 
 pub(super) fn family(kinds: Kinds) -> Family {
@@ -33,7 +34,7 @@ pub(super) fn write(frontend: &FrontendStats, series: &mut Series<'_>) {
         series.label("", "name", name);
         series.table_labels(&frontend.spec.labels);
         series.out.extend_from_slice(END);
-        number(series.out, certificate.period.not_after);
+        series.out.number(certificate.period.not_after);
         series.out.push(b'\n');
     }
 }

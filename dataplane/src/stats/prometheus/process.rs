@@ -1,8 +1,7 @@
 //! Families of the process: haproxy's, ours, and those that every program has.
 
-use std::io::Write;
-
 use ballast_core::counters::Counts;
+use ballast_core::text::Append;
 use prometheus::TextEncoder;
 use prometheus::core::Collector;
 use prometheus::process_collector::ProcessCollector;
@@ -11,6 +10,7 @@ use super::super::process::{FIELDS, VERSION};
 use super::super::snapshot::Process;
 use super::super::value::Value;
 use super::{head, kind_of, label};
+use crate::process::version::COMMIT;
 use crate::worker::WorkerCounts;
 use crate::worker::status::SWAP_BOUNDS;
 
@@ -36,28 +36,36 @@ fn haproxys(out: &mut Vec<u8>, process: &Process) {
     for field in FIELDS.iter().filter(|field| !field.metric.is_empty()) {
         let name = format!("haproxy_process_{}", field.metric);
         head(out, &name, kind_of(&name), field.help);
-        write!(out, "{name} ").unwrap_or_default();
+        write!(out, "{name} ");
         let value = field.of.map_or(Value::Level(0), |of| of(process));
         value.write(out);
         out.push(b'\n');
     }
-    let version = ("version", VERSION);
-    for (name, (key, value), help) in [
+    let (node, version) = (
+        [("node", &*process.node)],
+        [("version", VERSION), ("commit", COMMIT)],
+    );
+    for (name, labels, help) in [
         (
             "haproxy_process_node",
-            ("node", &*process.node),
+            &node[..],
             "The machine that it runs on.",
         ),
         (
             "haproxy_process_build_info",
-            version,
-            "The version of haproxy whose interface this is, and that of Ballast.",
+            &version[..],
+            "The version of haproxy whose interface this is, that of Ballast, and its commit.",
         ),
     ] {
         head(out, name, "gauge", help);
-        write!(out, "{name}{{{key}=\"").unwrap_or_default();
-        label(out, value);
-        out.extend_from_slice(b"\"} 1\n");
+        write!(out, "{name}");
+        for (place, (key, value)) in labels.iter().enumerate() {
+            let before = if place == 0 { '{' } else { ',' };
+            write!(out, "{before}{key}=\"");
+            label(out, value);
+            out.push(b'"');
+        }
+        out.extend_from_slice(b"} 1\n");
     }
 }
 
@@ -72,8 +80,7 @@ fn family(
         if place == 0 {
             head(out, name, kind_of(name), help);
         }
-        // Writing into a vector cannot fail.
-        writeln!(out, "{name}{labels} {value}").unwrap_or_default();
+        writeln!(out, "{name}{labels} {value}");
     }
 }
 
@@ -82,14 +89,13 @@ fn swaps(out: &mut Vec<u8>, process: &Process) {
     let help = "From the look at a new table to its being served.";
     head(out, name, "histogram", help);
     for (bound, count) in SWAP_BOUNDS.iter().zip(swaps.within) {
-        writeln!(out, "{name}_bucket{{le=\"{bound}\"}} {count}").unwrap_or_default();
+        writeln!(out, "{name}_bucket{{le=\"{bound}\"}} {count}");
     }
     let (count, sum) = (swaps.count, swaps.sum.as_secs_f64());
     writeln!(
         out,
         "{name}_bucket{{le=\"+Inf\"}} {count}\n{name}_sum {sum}\n{name}_count {count}"
-    )
-    .unwrap_or_default();
+    );
 }
 
 /// Whether the workers have about the same to do.

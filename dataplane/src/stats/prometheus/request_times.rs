@@ -1,12 +1,10 @@
 //! The histogram of HTTP requests by how long they took.
 
-use std::io::Write;
-
 use ballast_core::service::RequestTime;
+use ballast_core::text::Append;
 
 use super::super::selection::Kinds;
 use super::super::snapshot::{Mode, ServiceStats};
-use super::super::value::number;
 use super::{END, Family, Series, Source, label};
 
 pub(super) fn family(kinds: Kinds) -> Family {
@@ -20,7 +18,6 @@ pub(super) fn family(kinds: Kinds) -> Family {
     )
 }
 
-/// All series of one service.
 pub(super) fn write(service: &ServiceStats, series: &mut Series<'_>) {
     if service.mode != Mode::Http {
         return;
@@ -30,7 +27,7 @@ pub(super) fn write(service: &ServiceStats, series: &mut Series<'_>) {
     for (bucket, more) in RequestTime::ALL.iter().zip(&service.own.request_times) {
         count += more;
         begin("_bucket", Some(*bucket), service, series);
-        number(series.out, count);
+        series.out.number(count);
         series.out.push(b'\n');
     }
     begin("_sum", None, service, series);
@@ -38,10 +35,9 @@ pub(super) fn write(service: &ServiceStats, series: &mut Series<'_>) {
         service.own.request_us / 1_000_000,
         service.own.request_us % 1_000_000,
     );
-    // Writing into a vector cannot fail.
-    writeln!(series.out, "{seconds}.{micros:06}").unwrap_or_default();
+    writeln!(series.out, "{seconds}.{micros:06}");
     begin("_count", None, service, series);
-    number(series.out, count);
+    series.out.number(count);
     series.out.push(b'\n');
 }
 

@@ -70,12 +70,16 @@ impl AckFile {
         }
     }
 
-    /// Notes that a table was refused.
-    pub(super) fn set_refused(&mut self, refused: Refused) {
-        Arc::make_mut(&mut self.ack).refused = Some(refused);
+    /// The refusal as last set.
+    pub(super) fn refused(&self) -> Option<&Refused> {
+        self.ack.refused.as_ref()
     }
 
-    /// Replaces the exceptions.
+    /// Notes that a table was refused; `None`: the last one was not.
+    pub(super) fn set_refused(&mut self, refused: Option<Refused>) {
+        Arc::make_mut(&mut self.ack).refused = refused;
+    }
+
     pub(super) fn set_exceptions(&mut self, exceptions: Vec<Exception>) {
         if self.ack.exceptions != exceptions {
             Arc::make_mut(&mut self.ack).exceptions = exceptions;

@@ -6,7 +6,7 @@ use ballast_core::plan::Plan;
 
 use crate::net::tls;
 
-/// What the log was told of certificates, and still holds.
+/// What was logged of certificates, and still holds.
 #[derive(Debug, Default)]
 pub(super) struct Warned(HashSet<String>);
 

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use ballast_core::ack::{Exception, ExceptionState};
+use ballast_core::ack::{Exception, ExceptionState, IN_PART};
 use ballast_core::plan::{Listens, Plan};
 use ballast_core::table::Bind;
 
@@ -99,7 +99,5 @@ fn identity(exception: &Exception) -> (&str, Bind, &str) {
     (&exception.frontend, exception.bind, &exception.why)
 }
 
-/// How the reason begins where the bind accepts, and only a part of what stands behind it cannot be used.
-const IN_PART: &str = "serves in part: ";
 /// The most lines for one table. A cluster may have thousands of services without endpoints.
 const MAX_LINES: usize = 20;

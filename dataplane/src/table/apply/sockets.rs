@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
+use ballast_core::handover::Handed;
 use ballast_core::plan::{SocketKey, Transport};
 use ballast_core::rng::mix;
 use socket2::Socket;
@@ -11,8 +13,11 @@ use tokio::sync::oneshot;
 
 use super::sharing::Sharing;
 use crate::net::listen;
+use crate::process::handover::old::HandedOver;
+use crate::process::handover::{Lent, inode};
+use crate::process::succession::Succession;
 use crate::worker::live::Serving;
-use crate::worker::{Order, Shared};
+use crate::worker::{Close, Order, Shared};
 
 /// All listening sockets.
 #[derive(Debug)]
@@ -23,6 +28,9 @@ pub(super) struct Sockets {
     bound: BTreeMap<SocketKey, Bound>,
     failed: BTreeMap<SocketKey, String>,
     sharing: Sharing,
+    succession: Succession,
+    /// This process is ending: sockets of datagrams that are open still carry replies, and begin no flow.
+    is_ending: bool,
 }
 
 /// The sockets of one address that are bound.
@@ -30,7 +38,9 @@ pub(super) struct Sockets {
 struct Bound {
     key: Arc<SocketKey>,
     local: SocketAddr,
+    /// The worker of each socket.
     workers: Vec<usize>,
+    sockets: Vec<Arc<Socket>>,
     inodes: BTreeSet<u64>,
     is_foreign: bool,
 }
@@ -40,13 +50,15 @@ pub(super) type Opened = (SocketKey, Vec<Socket>);
 
 impl Sockets {
     /// No sockets yet.
-    pub(super) fn new(shared: Arc<Shared>) -> Self {
+    pub(super) fn new(shared: Arc<Shared>, succession: Succession) -> Self {
         Self {
             last_logged: shared.room.at_rest().connections,
             shared,
             bound: BTreeMap::new(),
             failed: BTreeMap::new(),
             sharing: Sharing::default(),
+            succession,
+            is_ending: false,
         }
     }
 
@@ -79,14 +91,14 @@ impl Sockets {
     pub(super) fn open_wanted(&mut self, keys: &[SocketKey]) -> Vec<Opened> {
         let wanted: BTreeSet<&SocketKey> = keys.iter().collect();
         self.failed.retain(|key, _| wanted.contains(key));
-        self.open(keys)
+        self.open(keys, self.listening())
     }
 
-    fn open(&mut self, keys: &[SocketKey]) -> Vec<Opened> {
+    /// `there`: how many sockets listen already.
+    fn open(&mut self, keys: &[SocketKey], mut there: usize) -> Vec<Opened> {
         let mut opened = Vec::new();
         let room = self.shared.room;
         let (descriptors, buffers) = (room.at_rest(), room.memory.map(|memory| memory.buffers));
-        let mut there = self.listening();
         for key in keys {
             let Some(count) = descriptors.sockets(there) else {
                 let why = format!(
@@ -108,6 +120,44 @@ impl Sockets {
         opened
     }
 
+    /// Prepares the sockets that the process before handed over, and binds the others of a plan.
+    pub(super) fn adopt(
+        &mut self,
+        mut inherited: BTreeMap<SocketKey, Vec<Socket>>,
+        keys: &[SocketKey],
+    ) -> Vec<Opened> {
+        let room = self.shared.room;
+        let (descriptors, buffers) = (room.at_rest(), room.memory.map(|memory| memory.buffers));
+        let mut adopted = Vec::new();
+        let mut there = 0;
+        for key in keys {
+            let Some(sockets) = inherited.remove(key) else {
+                continue;
+            };
+            let count = descriptors.sockets(there).unwrap_or(1);
+            let sockets = listen::adopt(key, sockets, count, buffers);
+            there += sockets.len();
+            adopted.push((key.clone(), sockets));
+        }
+        let known: BTreeSet<SocketKey> = adopted.iter().map(|(key, _)| key.clone()).collect();
+        let is_new = |key: &&SocketKey| !known.contains(*key);
+        let rest: Vec<SocketKey> = keys.iter().filter(is_new).cloned().collect();
+        self.failed.clear();
+        adopted.extend(self.open(&rest, there));
+        adopted
+    }
+
+    /// Every socket, for the next process.
+    pub(super) fn lend(&self) -> Vec<Lent> {
+        let all = self.bound.values().flat_map(|bound| {
+            bound.sockets.iter().map(|socket| Lent {
+                handed: Handed::of_clients(&bound.key),
+                descriptor: Arc::clone(socket) as _,
+            })
+        });
+        all.collect()
+    }
+
     fn fail(&mut self, key: &SocketKey, why: String) {
         if self.failed.get(key) != Some(&why) {
             tracing::error!("{why}");
@@ -120,6 +170,7 @@ impl Sockets {
         let mut waiting = Vec::new();
         let mut addresses = LocalAddresses::default();
         if !opened.is_empty() {
+            self.succession.withdraw(CHANGED);
             self.sharing.begin();
         }
         for (key, sockets) in opened {
@@ -148,33 +199,35 @@ impl Sockets {
             .first()
             .and_then(|socket| socket.local_addr().ok()?.as_socket());
         // A single socket always belongs to the same worker.
-        let first = if sockets.len() == workers {
-            0
-        } else {
-            single_worker(key.address, workers)
+        let first = match sockets.len() {
+            1 => single_worker(key.address, workers),
+            _ => 0,
         };
         let mut bound = Bound {
             key: Arc::new(key.clone()),
             local: local.unwrap_or(key.address),
             workers: Vec::new(),
+            sockets: Vec::new(),
             inodes: sockets.iter().filter_map(inode).collect(),
             is_foreign: !addresses.is_local(key.address.ip()),
         };
-        for (worker, socket) in (first..).zip(sockets) {
+        // Where a process with more workers handed over its sockets, a worker gets several.
+        let all_workers = (0..workers).cycle().skip(first);
+        for (worker, socket) in all_workers.zip(sockets.into_iter().map(Arc::new)) {
             let answer = self.order(worker, |done| Order::Listen {
                 key: Arc::clone(&bound.key),
-                socket,
+                socket: Arc::clone(&socket),
                 done,
             });
             if let Some(answer) = answer {
                 bound.workers.push(worker);
+                bound.sockets.push(socket);
                 waiting.push((key.clone(), answer));
             }
         }
         bound
     }
 
-    /// The number of listening sockets.
     fn listening(&self) -> usize {
         self.bound.values().map(|bound| bound.workers.len()).sum()
     }
@@ -183,8 +236,11 @@ impl Sockets {
         let listening = self
             .bound
             .iter()
+            .filter(|(key, _)| key.transport == Transport::Tcp || !self.is_ending)
             .map(|(key, bound)| (key.clone(), bound.local));
         self.shared.status.set_listening(listening.collect());
+        let unbound = &self.shared.status.unbound;
+        unbound.store(self.failed.len(), Ordering::SeqCst);
         let has_udp = self.bound.keys().any(|key| key.transport == Transport::Udp);
         self.shared
             .status
@@ -207,6 +263,13 @@ impl Sockets {
 
     /// Closes all sockets of these addresses, after the connections in their backlogs were accepted.
     pub(super) async fn close(&mut self, keys: &[SocketKey], last: &Arc<Serving>) {
+        if !keys.is_empty() {
+            self.succession.withdraw(CHANGED);
+        }
+        self.end(keys, || Close::Last(Arc::clone(last))).await;
+    }
+
+    async fn end(&mut self, keys: &[SocketKey], how: impl Fn() -> Close) {
         if keys.is_empty() {
             return;
         }
@@ -219,7 +282,7 @@ impl Sockets {
             for worker in bound.workers {
                 waiting.extend(self.order(worker, |done| Order::Close {
                     key: Arc::clone(&bound.key),
-                    plan: Arc::clone(last),
+                    how: how(),
                     done,
                 }));
             }
@@ -231,15 +294,32 @@ impl Sockets {
     }
 
     /// Begins no more flows and accepts no more connections. Existing flows need their listening socket for replies: it stays
-    /// open until [`close_flows`](Self::close_flows).
-    pub(super) async fn finish(&mut self, last: &Arc<Serving>) {
+    /// open until [`close_flows`](Self::close_flows). The sockets that are `left` to the next process go first: it accepts from
+    /// them.
+    pub(super) async fn finish(
+        &mut self,
+        last: &Arc<Serving>,
+        left: Option<&HandedOver>,
+        is_handed_over: bool,
+    ) {
+        if let Some(left) = left {
+            let has_it = |bound: &&Bound| bound.inodes.is_subset(&left.inodes);
+            let keys = self.bound.values().filter(has_it);
+            let keys: Vec<SocketKey> = keys.map(|bound| SocketKey::clone(&bound.key)).collect();
+            self.end(&keys, || Close::HandedOver).await;
+        }
         let mut waiting = Vec::new();
         for worker in 0..self.shared.inboxes.len() {
-            waiting.extend(self.order(worker, |done| Order::Finish { done }));
+            waiting.extend(self.order(worker, |done| Order::Finish {
+                is_handed_over,
+                done,
+            }));
         }
         for receiver in waiting {
             receiver.await.ok();
         }
+        self.is_ending = true;
+        self.publish_listening();
         self.close_all(Transport::Tcp, last).await;
     }
 
@@ -251,7 +331,7 @@ impl Sockets {
     async fn close_all(&mut self, transport: Transport, last: &Arc<Serving>) {
         let keys = self.bound.keys().filter(|key| key.transport == transport);
         let keys: Vec<SocketKey> = keys.cloned().collect();
-        self.close(&keys, last).await;
+        self.end(&keys, || Close::Last(Arc::clone(last))).await;
     }
 
     /// Gives an order to a worker. Returns its answer to come, unless the worker has ended.
@@ -280,7 +360,7 @@ impl Sockets {
     /// Retries addresses that could not be bound, and checks again which bound addresses are local.
     pub(super) async fn retry(&mut self) {
         let keys: Vec<SocketKey> = self.failed.keys().cloned().collect();
-        let opened = self.open(&keys);
+        let opened = self.open(&keys, self.listening());
         for (key, _) in &opened {
             tracing::info!(address = %key, "listening after a retry");
         }
@@ -291,11 +371,6 @@ impl Sockets {
             bound.is_foreign = !addresses.is_local(bound.key.address.ip());
         }
     }
-}
-
-/// The number by which the kernel lists a socket.
-fn inode(socket: &Socket) -> Option<u64> {
-    rustix::fs::fstat(socket).ok().map(|file| file.st_ino)
 }
 
 /// Caches which addresses are local during one pass over the sockets.
@@ -310,6 +385,8 @@ impl LocalAddresses {
             .or_insert_with(|| listen::is_local(address))
     }
 }
+
+const CHANGED: &str = "the table of the process that runs has changed, and with it the sockets; start the next one again";
 
 /// The worker that owns a single socket.
 fn single_worker(address: SocketAddr, workers: usize) -> usize {

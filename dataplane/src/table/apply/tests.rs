@@ -31,6 +31,14 @@ fn apply_in(folder: &Path) -> (Apply, watch::Receiver<Option<Wanted>>) {
         rng: Rng::new(1),
         admin,
         overrides,
+        inheritance: Inheritance {
+            sockets: None,
+            taken: CancellationToken::new(),
+            failed: None,
+            loans: mpsc::unbounded_channel().1,
+            succession: Succession::new(),
+            holds: mpsc::unbounded_channel().1,
+        },
     };
     (Apply::new(shared, config), wanted)
 }

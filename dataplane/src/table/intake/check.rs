@@ -1,5 +1,6 @@
 //! Reads and checks a table once: for `ballast check`, and before the process starts.
 
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
@@ -10,7 +11,8 @@ use ballast_core::moment::Moment;
 use ballast_core::plan::Plan;
 use ballast_core::rng::Rng;
 use ballast_core::table::{
-    self, Format, Frontend, HostPattern, Problem, Protocol, RoutingTable, State, Stats, located,
+    self, Format, Frontend, HostPattern, Problem, Problems, Protocol, RoutingTable, State, Stats,
+    located,
 };
 use tokio::time::Instant;
 
@@ -63,10 +65,14 @@ pub fn check(path: &Path, admin: &Admin) -> Checked {
     let mut found = Findings::default();
     let parsed = table::parse(&bytes, format);
     match &parsed {
-        Ok(table) => found.of_table(table, &folder, admin),
+        Ok(table) => {
+            found.advice = table::advice(table, (&bytes, format), loops::of_redirects(table));
+            found.of_table(table, &folder, admin);
+        }
         Err(problems) => {
             found.own.extend(problems.iter().cloned());
             found.files = faults(&folder, problems.files().to_vec());
+            found.contents = contents(&folder, problems, &found.files);
         }
     }
     let verdict = found.verdict();
@@ -108,7 +114,6 @@ impl Findings {
         self.files = faults(folder, table::files(table));
         let configs = tls_of(folder, table);
         self.contents = tls_faults(&configs, table, &self.files);
-        self.advice = table::advice(table);
         self.warnings = loop_warnings(table);
         let now = unix_seconds();
         for frontend in &table.frontends {
@@ -187,7 +192,6 @@ impl FirstTable {
     }
 
     /// Whether the file is still the one that was read.
-    #[must_use]
     pub fn is_current(&self) -> bool {
         stamp_of_table(&self.path) == self.stamp
     }
@@ -307,11 +311,7 @@ fn tls_faults(configs: &tls::Configs, table: &RoutingTable, known: &[Problem]) -
                     format!("services[{}].tls", place.unwrap_or_default())
                 }
             };
-            let remedy = match why.contains("no other file with the key") {
-                true => "add key: FILE beside cert, or put the key in this file, too",
-                false => "put a good file there",
-            };
-            let problem = Problem::new(at, why, remedy);
+            let problem = content(at, why);
             // Several frontends may have the service.
             if !found.contains(&problem) {
                 found.push(problem);
@@ -319,6 +319,41 @@ fn tls_faults(configs: &tls::Configs, table: &RoutingTable, known: &[Problem]) -
         }
     }
     found
+}
+
+/// The same for a refused table, of which some places could not be read.
+fn contents(folder: &Path, refused: &Problems, known: &[Problem]) -> Vec<Problem> {
+    let files = refused.files();
+    let mut named = NamedFiles::default();
+    let paths: Vec<PathBuf> = files.iter().map(|(_, file)| file.clone()).collect();
+    named.read(folder, &paths);
+    let by_place: HashMap<&str, &Path> = files
+        .iter()
+        .map(|(at, file)| (&**at, file.as_path()))
+        .collect();
+    let problem = |(at, file): &(String, PathBuf)| {
+        let (at, why) = if let Some(at) = at.strip_suffix(".ca") {
+            (at, tls::authorities(&named, file).err()?)
+        } else {
+            let at = at.strip_suffix(".cert")?;
+            let key = by_place.get(format!("{at}.key").as_str()).copied();
+            (at, tls::pair_problem(file, key, &named)?)
+        };
+        let is_known = known.iter().any(|known| why.contains(&known.why))
+            || refused.iter().any(|own| own.at.starts_with(at));
+        (!is_known).then(|| content(at.to_owned(), why))
+    };
+    files.iter().filter_map(problem).collect()
+}
+
+/// A file with something else in it than there should be.
+fn content(at: String, why: String) -> Problem {
+    let remedy = if why.contains("no other file with the key") {
+        "add key: FILE beside cert, or put the key in this file, too"
+    } else {
+        "put a good file there"
+    };
+    Problem::new(at, why, remedy)
 }
 
 /// Why a certificate of this frontend is of no use, as a sentence. The first one is offered to clients that name no host.

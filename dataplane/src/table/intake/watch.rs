@@ -12,7 +12,6 @@ use tokio::io::unix::AsyncFd;
 
 use crate::os::sys;
 
-/// A watched folder.
 #[derive(Debug)]
 pub(super) struct Watch {
     events: AsyncFd<OwnedFd>,

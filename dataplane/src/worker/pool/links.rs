@@ -44,7 +44,6 @@ pub(crate) struct Links {
     connecting: RefCell<VecDeque<Rc<Connecting>>>,
 }
 
-/// A connection.
 struct State {
     mux: Rc<Mux>,
     endpoint: Arc<EndpointState>,
@@ -61,7 +60,7 @@ struct State {
     status: Rc<Status>,
 }
 
-/// What is known of a connection beside its streams.
+/// What is known of a connection in addition to its streams.
 #[derive(Debug, Default)]
 struct Status {
     has_ended: Cell<bool>,
@@ -98,7 +97,6 @@ pub(crate) struct Use {
     sent: Cell<Moment>,
 }
 
-/// What there is for a request.
 pub(crate) enum Found {
     Link(Use),
     /// Its connection may soon be there.
@@ -207,7 +205,7 @@ impl Links {
         drop(gone);
     }
 
-    /// Lets go of the connections that have ended, and of those that nobody has used for a while.
+    /// Lets go of the connections that have ended, and of those that were not used for a while.
     pub(crate) fn sweep(&self, now: Moment) {
         let is_gone = |link: &mut Rc<State>| {
             let is_idle = link.requests.get() == 0 && now.since(link.since.get()) >= IDLE;
@@ -244,7 +242,7 @@ impl Drop for State {
     }
 }
 
-/// Moves the bytes of a connection until it ends, or until nobody holds it any more.
+/// Moves the bytes of a connection until it ends, or until nothing holds it any more.
 async fn drive(
     worker: Rc<Worker>,
     mut io: MaybeTls,

@@ -80,9 +80,10 @@ impl Body {
         };
         let length = body.bytes().len();
         let declares = end == End::Short || rng.below(3) == 0;
-        let missing = match body.is_whole() {
-            true => 0,
-            false => 1 + below(rng, 100),
+        let missing = if body.is_whole() {
+            0
+        } else {
+            1 + below(rng, 100)
         };
         body.declared = declares.then_some(length + missing);
         body

@@ -44,9 +44,10 @@ impl<S: Read + Write> Raw<S> {
             (SETTINGS, length) if !is_ack && length % 6 == 0 => self.settings_came(payload),
             (PING, 8) => {
                 let payload = payload.as_slice().try_into().expect("eight bytes");
-                match is_ack {
-                    true => Event::Pong(payload),
-                    false => Event::Ping(payload),
+                if is_ack {
+                    Event::Pong(payload)
+                } else {
+                    Event::Ping(payload)
                 }
             }
             (GOAWAY, 8..) => Event::GoAway {
@@ -112,9 +113,10 @@ impl<S: Read + Write> Raw<S> {
             self.allowance >= 0,
             "more DATA than the connection's window"
         );
-        let initial = match self.is_confirmed {
-            true => self.initial,
-            false => self.initial.max(DEFAULT_WINDOW),
+        let initial = if self.is_confirmed {
+            self.initial
+        } else {
+            self.initial.max(DEFAULT_WINDOW)
         };
         let known = self.known(stream, "DATA");
         known.assert_open("DATA");

@@ -155,9 +155,10 @@ impl Block<'_> {
         }
         let (bytes, rest) = self.0.split_at(length);
         self.0 = rest;
-        let bytes = match is_huffman {
-            true => huffman(bytes)?,
-            false => bytes.to_vec(),
+        let bytes = if is_huffman {
+            huffman(bytes)?
+        } else {
+            bytes.to_vec()
         };
         String::from_utf8(bytes).map_err(|error| error.to_string())
     }
@@ -193,9 +194,10 @@ fn huffman(bytes: &[u8]) -> Result<Vec<u8>, String> {
         }
     }
     // The beginning of the longest code, all ones, fills the last byte.
-    match length < 8 && code == (1 << length) - 1 {
-        true => Ok(text),
-        false => Err("a string that ends within a code".into()),
+    if length < 8 && code == (1 << length) - 1 {
+        Ok(text)
+    } else {
+        Err("a string that ends within a code".into())
     }
 }
 

@@ -3,6 +3,7 @@ use std::path::Path;
 use proptest::prelude::*;
 
 use super::*;
+use crate::text::Append;
 
 /// Names that mean something here, and others.
 fn name() -> impl Strategy<Value = String> {
@@ -243,8 +244,8 @@ proptest! {
     #[test]
     fn numbers_and_addresses_are_written_as_usual(number: u64, address: std::net::IpAddr) {
         let mut out = Vec::new();
-        fields::number(&mut out, number);
-        fields::address(&mut out, address);
+        out.number(number);
+        out.ip(address);
         prop_assert_eq!(String::from_utf8(out).unwrap(), format!("{number}{address}"));
     }
 

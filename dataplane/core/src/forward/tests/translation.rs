@@ -217,9 +217,10 @@ impl Script {
             }
             let sink = sink.get_or_insert_with(|| {
                 let head = core.take_head(key).expect("no reset").expect("a head");
-                let framing = match core.is_read(key) {
-                    true => Framing::Empty,
-                    false => head.length().map_or(Framing::Chunked, Framing::Length),
+                let framing = if core.is_read(key) {
+                    Framing::Empty
+                } else {
+                    head.length().map_or(Framing::Chunked, Framing::Length)
                 };
                 let framing = framing_to(version, framing);
                 let fields: Vec<_> = head.fields().collect();

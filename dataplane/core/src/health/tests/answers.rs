@@ -13,7 +13,7 @@ fn health(yaml: &str) -> Health {
 
 /// The outcome for `answer`, received in pieces of `piece` bytes before the connection closes.
 fn verdict(health: &Health, answer: &[u8], piece: usize) -> Outcome {
-    let mut exchange = Exchange::new(health);
+    let mut exchange = CheckExchange::new(health);
     assert_eq!(exchange.sent(), None);
     answer
         .chunks(piece)
@@ -225,13 +225,13 @@ fn what_is_not_asked_for_is_not_awaited() {
         ("{mode: http}", None),
     ] {
         let health = health(yaml);
-        let exchange = Exchange::new(&health);
+        let exchange = CheckExchange::new(&health);
         assert_eq!(exchange.sent(), outcome, "{yaml}");
         assert_eq!(exchange.awaits_answer(), outcome.is_none(), "{yaml}");
     }
     let health = health("{mode: udp}");
     assert_eq!(
-        Exchange::new(&health).received(b""),
+        CheckExchange::new(&health).received(b""),
         Some(Outcome::Answered(None)),
         "an empty datagram is an answer"
     );
@@ -255,7 +255,7 @@ fn a_question_says_what_the_table_says() {
     ] {
         let health = health(yaml);
         let mut request = Vec::new();
-        Exchange::new(&health).write_request(address, &mut request);
+        CheckExchange::new(&health).write_request(address, &mut request);
         assert_eq!(String::from_utf8(request).unwrap(), expected, "{yaml}");
     }
 }

@@ -30,7 +30,7 @@ impl Decoder {
     /// Calls `field` with the name and the value of each field of a whole header block, in order. After an error the connection
     /// cannot go on (`COMPRESSION_ERROR`).
     ///
-    /// One byte of a block can stand for a field of 4 KiB, so it is up to `field` to bound what it keeps, and to end the decoding by an
+    /// One byte of a block can mean a field of 4 KiB, so it is up to `field` to bound what it keeps, and to end the decoding by an
     /// error where there is too much.
     pub(crate) fn decode(
         &mut self,
@@ -65,7 +65,7 @@ impl Decoder {
         self.table.shrink();
     }
 
-    /// The memory that it holds beside itself.
+    /// The memory that it holds in addition to its own size.
     #[cfg(test)]
     pub(crate) fn table_bytes(&self) -> usize {
         self.table.held_bytes() + self.strings.capacity()

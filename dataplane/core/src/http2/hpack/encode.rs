@@ -8,7 +8,7 @@ use super::{integer, statics};
 /// What the next header block to one peer begins with. There is no other state, because no dynamic table is used.
 #[derive(Debug, Default)]
 pub(crate) struct Encoder {
-    /// Whether the peer must be told the size of the dynamic table.
+    /// Whether the peer must be sent the size of the dynamic table.
     is_size_due: bool,
 }
 
@@ -46,7 +46,6 @@ pub(crate) fn encode_status(out: &mut Vec<u8>, status: u16) {
     indexed(out, entry);
 }
 
-/// Appends `:method`.
 pub(crate) fn encode_method(out: &mut Vec<u8>, method: &[u8]) {
     match method {
         b"GET" => indexed(out, statics::METHOD_GET),
@@ -55,7 +54,6 @@ pub(crate) fn encode_method(out: &mut Vec<u8>, method: &[u8]) {
     }
 }
 
-/// Appends `:scheme`.
 pub(crate) fn encode_scheme(out: &mut Vec<u8>, scheme: &[u8]) {
     match scheme {
         b"http" => indexed(out, statics::SCHEME_HTTP),
@@ -79,7 +77,6 @@ pub(crate) fn encode_path(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
     }
 }
 
-/// Appends `:authority`.
 pub(crate) fn encode_authority(out: &mut Vec<u8>, value: &[u8]) {
     named(out, statics::AUTHORITY, value);
 }
@@ -92,8 +89,10 @@ pub(crate) fn encode_field_with(out: &mut Vec<u8>, name: &str, value: impl FnOnc
     while out.len() > start && out.last().is_some_and(is_blank) {
         out.pop();
     }
-    let written = out.get(start..).unwrap_or_default();
-    let blanks = written.iter().take_while(|byte| is_blank(byte)).count();
+    let blanks = out[start..]
+        .iter()
+        .take_while(|byte| is_blank(byte))
+        .count();
     if blanks > 0 {
         out.drain(start..start + blanks);
     }

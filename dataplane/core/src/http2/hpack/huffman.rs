@@ -47,7 +47,7 @@ impl Bits<'_> {
             let bytes = (u64::BITS - 1 - self.count) / 8;
             self.held |= u64::from_be_bytes(*next) >> self.count;
             self.count += bytes * 8;
-            self.rest = self.rest.get(bytes as usize..).unwrap_or_default();
+            self.rest = &self.rest[bytes as usize..];
             return;
         }
         while self.count <= u64::BITS - 8

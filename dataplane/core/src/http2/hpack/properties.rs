@@ -269,16 +269,13 @@ impl Model {
 }
 
 fn write(out: &mut Vec<u8>, (text, is_coded): &Text) {
-    match is_coded {
-        true => {
-            let coded = huffman_coded(text);
-            integer::write(out, form::HUFFMAN, form::STRING_PREFIX, coded.len());
-            out.extend(coded);
-        }
-        false => {
-            integer::write(out, 0, form::STRING_PREFIX, text.len());
-            out.extend(text);
-        }
+    if *is_coded {
+        let coded = huffman_coded(text);
+        integer::write(out, form::HUFFMAN, form::STRING_PREFIX, coded.len());
+        out.extend(coded);
+    } else {
+        integer::write(out, 0, form::STRING_PREFIX, text.len());
+        out.extend(text);
     }
 }
 

@@ -18,7 +18,7 @@ pub(super) fn index_of(name: &[u8]) -> Option<usize> {
 /// The number of entries: the dynamic table begins with the next index.
 pub(super) const LENGTH: usize = ENTRIES.len();
 
-/// Indexes of the entries that the encoder uses. An entry stands for its name, too.
+/// Indexes of the entries that the encoder uses. An entry gives its name, too.
 pub(super) const AUTHORITY: usize = 1;
 pub(super) const METHOD_GET: usize = 2;
 pub(super) const METHOD_POST: usize = 3;
@@ -49,7 +49,7 @@ const fn slot(name: &[u8]) -> Option<usize> {
     Some((name.len() + letters) % SLOTS.len())
 }
 
-/// The index of the only entry that a name may have, by the name's [`slot`]. 0 where there is none.
+/// The index of the only entry that a name may have, by the name's [`slot`]. 0 where no entry has it.
 static SLOTS: [u8; 128] = slots();
 
 const fn slots() -> [u8; 128] {

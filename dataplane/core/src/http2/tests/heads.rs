@@ -14,9 +14,10 @@ fn request(fields: &[(&str, &str)]) -> String {
             let head = tested.connection.take_head(key).unwrap().unwrap();
             let mut line = format!("{} {:?}", head.scheme(), head.authority());
             line += &format!(" {}", text(&head));
-            match head.is_too_large() {
-                true => line + " too large",
-                false => line,
+            if head.is_too_large() {
+                line + " too large"
+            } else {
+                line
             }
         }
         _ => panic!("more than one request"),
@@ -235,9 +236,10 @@ fn a_block_that_stands_for_far_more_than_the_limit_ends_the_connection() {
         bytes.push(0);
         bytes.extend([0x7e, 0].repeat(again - 1));
         let result = tested.tries(frame(HEADERS, END_HEADERS | END, 1, &bytes));
-        match is_allowed {
-            true => assert_eq!(result, Ok(())),
-            false => assert_eq!(result, Err(ErrorCode::ENHANCE_YOUR_CALM)),
+        if is_allowed {
+            assert_eq!(result, Ok(()));
+        } else {
+            assert_eq!(result, Err(ErrorCode::ENHANCE_YOUR_CALM));
         }
     }
 }

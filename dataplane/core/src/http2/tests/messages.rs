@@ -143,9 +143,10 @@ fn some_responses_have_no_body() {
             let head = [(":status", status), ("content-length", "100")];
             tested.gets([headers(1, &head, 0), end].concat());
             assert!(tested.connection.take_head(key).unwrap().is_some());
-            let (expected, said) = match is_right {
-                true => (Ok(true), ""),
-                false => (Err(Reset::Malformed), "reset 1 PROTOCOL_ERROR"),
+            let (expected, said) = if is_right {
+                (Ok(true), "")
+            } else {
+                (Err(Reset::Malformed), "reset 1 PROTOCOL_ERROR")
             };
             assert_eq!(tested.connection.body_end(key), expected, "{status}");
             assert!(tested.connection.take_body(key).is_empty());

@@ -220,9 +220,10 @@ fn limits_are_kept(how: u8, cuts: u8, bytes: &[u8]) {
 
 /// The output is whole frames of the length that every peer accepts.
 fn check_frames(output: &[u8], has_preface: bool) {
-    let mut rest = match has_preface {
-        true => output.strip_prefix(PREFACE).expect("a preface"),
-        false => output,
+    let mut rest = if has_preface {
+        output.strip_prefix(PREFACE).expect("a preface")
+    } else {
+        output
     };
     while let Some((&[a, b, c, ..], behind)) = rest.split_first_chunk::<9>() {
         let length = u32::from_be_bytes([0, a, b, c]) as usize;

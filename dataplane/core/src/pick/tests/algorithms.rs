@@ -1,6 +1,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::*;
+use crate::hash::endpoint_hash;
 
 /// How often each endpoint is picked; no leases are held.
 fn counts(service: &Service, picks: u32, rng: &mut Rng) -> Vec<u32> {

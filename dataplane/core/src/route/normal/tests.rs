@@ -69,9 +69,10 @@ fn path() -> impl Strategy<Value = String> {
 
 /// Replaces a part until it is not there any more, as one would by hand.
 fn replaced(path: String, from: &str, to: &str) -> String {
-    match path.contains(from) {
-        true => replaced(path.replacen(from, to, 1), from, to),
-        false => path,
+    if path.contains(from) {
+        replaced(path.replacen(from, to, 1), from, to)
+    } else {
+        path
     }
 }
 

@@ -280,9 +280,10 @@ impl<'t> Written<'t> {
                 is_under.then_some((false, above.len()))?
             }
         };
-        let (own, path) = match self.ignores_case {
-            true => (self.path.to_ascii_lowercase(), path.to_ascii_lowercase()),
-            false => (self.path.to_owned(), path.to_owned()),
+        let (own, path) = if self.ignores_case {
+            (self.path.to_ascii_lowercase(), path.to_ascii_lowercase())
+        } else {
+            (self.path.to_owned(), path.to_owned())
         };
         let rest = path.strip_prefix(&own)?;
         let matches = match self.kind {

@@ -1,9 +1,9 @@
 //! What the services that share a frontend or a route mean together.
 
 use super::super::Backend;
-use super::{Check, twice};
+use super::{Inspection, twice};
 
-impl Check<'_> {
+impl Inspection<'_> {
     /// `no_heads` says why no head of a message can be changed there, if that is so. It is given the name of the field.
     pub(super) fn backends(
         &mut self,

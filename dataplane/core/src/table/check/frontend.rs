@@ -4,13 +4,14 @@ use super::super::http::FrontendHttp;
 use super::super::span::Size;
 use super::super::tls::FrontendTls;
 use super::super::{Affinity, Frontend, Http2, OrMap, Protocol, ProxyVersion, SendProxy, Service};
-use super::{Check, Mention, Owner};
+use super::{Inspection, Mention, Owner};
 
-impl Check<'_> {
+impl Inspection<'_> {
     pub(super) fn frontend(&mut self, index: usize, frontend: &Frontend) {
         let at = format_args!("frontends[{index}]").to_string();
         self.labels(&at, &frontend.labels);
         if self.doubt.within(format_args!("{at}.protocol")) {
+            self.targets(&at, frontend);
             return;
         }
         self.required(&at, frontend);

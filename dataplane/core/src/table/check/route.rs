@@ -6,9 +6,9 @@ use std::collections::hash_map::Entry;
 use super::super::{
     ErrorPage, Frontend, HostPattern, OrMap, PathMatch, Protocol, Reach, Redirect, Rewrite, Route,
 };
-use super::Check;
+use super::Inspection;
 
-impl Check<'_> {
+impl Inspection<'_> {
     pub(super) fn routes(&mut self, frontend_at: &str, frontend: &Frontend) {
         let mut readable = Vec::new();
         for (index, route) in frontend.routes.iter().enumerate() {
@@ -30,6 +30,19 @@ impl Check<'_> {
         self.route_names(&readable);
         if frontend.protocol == Protocol::Https {
             self.hidden_routes(&readable);
+        }
+    }
+
+    /// What holds of routes whatever the protocol is.
+    pub(super) fn targets(&mut self, frontend_at: &str, frontend: &Frontend) {
+        let routes = frontend.routes.iter().enumerate();
+        let routes = routes.map(|(index, route)| (format!("{frontend_at}.routes[{index}]"), route));
+        let default = frontend.default.as_deref();
+        let default = default.map(|route| (format!("{frontend_at}.default"), route));
+        for (at, route) in routes.chain(default) {
+            if !self.doubt.within(&at) {
+                self.target(&at, route);
+            }
         }
     }
 
@@ -67,14 +80,14 @@ impl Check<'_> {
             );
         }
         let is_unopened = protocol == Protocol::Tls || route.passthrough;
-        match is_unopened {
-            true => self.unopened(at, route),
-            false if route.alpn.is_some() => self.report(
+        if is_unopened {
+            self.unopened(at, route);
+        } else if route.alpn.is_some() {
+            self.report(
                 format_args!("{at}.alpn"),
                 "alpn chooses among connections that are relayed unopened",
                 "remove it, or add passthrough: true",
-            ),
-            false => {}
+            );
         }
         if route.services().next().is_none() {
             self.without_service(at, route);

@@ -10,9 +10,9 @@ use crate::http::FieldKind;
 use super::super::address::no_single_host;
 use super::super::span::Shown;
 use super::super::{EndpointTls, HeaderEdits, Health, Service, Token};
-use super::{Check, twice};
+use super::{Inspection, twice};
 
-impl Check<'_> {
+impl Inspection<'_> {
     pub(super) fn service(&mut self, index: usize, service: &Service) {
         let at = Place(index);
         self.labels(at, &service.labels);

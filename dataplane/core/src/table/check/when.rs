@@ -4,9 +4,9 @@ use crate::http::FieldKind;
 
 use super::super::reach::Header;
 use super::super::{HeaderMatch, When};
-use super::{Check, twice};
+use super::{Inspection, twice};
 
-impl Check<'_> {
+impl Inspection<'_> {
     pub(super) fn when(&mut self, at: &str, when: &When) {
         let at = format!("{at}.when");
         if *when == When::default() {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::super::{Bind, Expect, HostPattern, MaxAge, Name, Payload, Shown, Size, parse_duration};
-use super::{frontend, good, hold, row, table};
+use super::{endpoint, frontend, good, hold, problems_of, row, service, table};
 
 #[test]
 fn durations_have_one_unit() {
@@ -425,8 +425,8 @@ fn unknown_keys_have_the_nearest_known_one_as_remedy() {
             "did you mean match?",
         ),
         row(
-            table("", "{name: s, balance: rr}"),
-            "services[0].balance",
+            table("", "{name: s, weather: rr}"),
+            "services[0].weather",
             "is not a known key",
             "known keys are affinity, algorithm, all-down, description, ejection",
         ),
@@ -437,4 +437,117 @@ fn unknown_keys_have_the_nearest_known_one_as_remedy() {
             "client-ip, cookie",
         ),
     ]);
+}
+
+#[test]
+fn words_of_others_have_those_of_the_table_as_remedy() {
+    for (text, remedy) in [
+        (
+            service("algorithm: leastconn"),
+            "did you mean least-connections?",
+        ),
+        (
+            service("algorithm: roundrobin"),
+            "did you mean round-robin?",
+        ),
+        (service("algorithm: source"), "did you mean source-hash?"),
+        (
+            endpoint("address: '127.0.0.1:1', backup: true"),
+            "write state: backup",
+        ),
+        (
+            service("health: {mode: http, uri: /up}"),
+            "did you mean path?",
+        ),
+        (
+            frontend("http", "timeouts: {http-request: 5s}"),
+            "did you mean request?",
+        ),
+        (
+            frontend("http", "timeouts: {http-keep-alive: 5s}"),
+            "did you mean keep-alive?",
+        ),
+        (
+            frontend("http", "timeouts: {server: 5s}"),
+            "it belongs to services[].timeouts",
+        ),
+        (
+            frontend("http", "timeouts: {connect: 5s}"),
+            "it belongs to services[].timeouts",
+        ),
+        (
+            service("timeouts: {client: 5s}"),
+            "it belongs to frontends[].timeouts",
+        ),
+        (
+            service("timeouts: {request: 5s}"),
+            "it belongs to frontends[].timeouts",
+        ),
+        (
+            service("send-proxy: true"),
+            "true is a boolean, not a PROXY header; expected off, v1, v2",
+        ),
+    ] {
+        let said: Vec<String> = problems_of(&text).iter().map(ToString::to_string).collect();
+        assert_eq!(said.len(), 1, "{said:?}");
+        assert!(said[0].contains(remedy), "{said:?}");
+        assert!(!said[0].contains("quotes"), "{said:?}");
+    }
+}
+
+#[test]
+fn a_wrong_protocol_hides_no_mistake_that_it_has_no_part_in() {
+    let routes = "routes: [{service: s, redirect: {scheme: https}}]";
+    for (protocol, more) in [("HTTP", 1), ("sctp", 0)] {
+        let text = table(
+            &format!(
+                "{{name: f, bind: ['*:443'], protocol: {protocol}, {routes}}}, {{name: g, bind: ['*:443'], protocol: tcp, service: s}}"
+            ),
+            "{name: s}",
+        );
+        let said: Vec<String> = problems_of(&text).iter().map(ToString::to_string).collect();
+        assert_eq!(said.len(), 2 + more, "{said:?}");
+        let two = "frontends[0].routes[0]: has service and redirect at once";
+        assert!(said.iter().any(|line| line.starts_with(two)), "{said:?}");
+        let twice = said.iter().filter(|line| line.contains("is taken already"));
+        assert_eq!(twice.count(), more, "{said:?}");
+    }
+}
+
+#[test]
+fn the_words_of_others_and_beginnings_of_words_lead_to_the_right_ones() {
+    for (text, remedy) in [
+        (
+            "{version: 1, backends: []}".to_owned(),
+            "did you mean services?",
+        ),
+        (
+            "{version: 1, listen: []}".to_owned(),
+            "did you mean frontends?",
+        ),
+        (
+            frontend("tcp", "service: s, maxconn: 5"),
+            "did you mean max-connections?",
+        ),
+        (
+            frontend("http", "default_backend: s"),
+            "did you mean default?",
+        ),
+        (service("balance: roundrobin"), "did you mean algorithm?"),
+        (service("servers: []"), "did you mean endpoints?"),
+        (
+            service("endpoints: [{address: '10.0.0.1:1', state: drain}]"),
+            "did you mean draining?",
+        ),
+        (
+            frontend("tcp", "service: s, sou: []"),
+            "did you mean source-ranges?",
+        ),
+    ] {
+        let problems = problems_of(&text);
+        let is_said = problems
+            .iter()
+            .any(|problem| problem.remedy.starts_with(remedy));
+        assert!(is_said, "{text}: {problems:?}");
+    }
 }

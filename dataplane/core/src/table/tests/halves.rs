@@ -2,7 +2,7 @@
 
 use super::super::{Format, Problem, parse};
 use super::whole::{FULL, MINIMAL};
-use super::{good, hold, row};
+use super::{good, hold, problems_of, row};
 
 #[test]
 fn half_a_file_is_recognised_and_told_with_line_and_column() {
@@ -107,7 +107,7 @@ fn a_whole_text_that_is_no_table_gets_one_problem() {
         row(
             "true".to_owned(),
             "",
-            "true is true or false, not a table",
+            "true is a boolean, not a table",
             table,
         ),
         row(
@@ -156,7 +156,7 @@ fn a_whole_text_that_is_no_table_gets_one_problem() {
 #[test]
 fn what_was_meant_to_be_a_table_is_read_as_one() {
     let places = |text: &str| -> Vec<String> {
-        super::problems_of(text)
+        problems_of(text)
             .into_iter()
             .map(|problem| problem.at)
             .collect()
@@ -191,4 +191,96 @@ fn a_text_that_explodes_or_is_too_deep_is_refused_at_once() {
         .map(|level| format!("{}a:\n", " ".repeat(level)))
         .collect();
     assert!(parse(steps.as_bytes(), Format::Yaml).is_err());
+}
+
+#[test]
+fn a_configuration_of_haproxy_is_named() {
+    for text in [
+        "# of web\n\n.setenv A b\nglobal\n    maxconn 9\n\nfrontend f\n    bind *:80\n",
+        "defaults\n  mode http\n",
+        "\n  listen f",
+        "backend b from a\r\n\tserver s 10.0.0.1:80 check inter 2s: x\r\n",
+    ] {
+        for format in [Format::Yaml, Format::Json] {
+            let problems = parse(text.as_bytes(), format).unwrap_err();
+            let said: Vec<String> = problems.iter().map(ToString::to_string).collect();
+            assert_eq!(
+                said,
+                [
+                    "this is haproxy's configuration, not a table; have `ballast import` make a table of it"
+                ],
+                "{text:?}"
+            );
+        }
+    }
+    for text in ["global: [", "# global\n{", "globals\n  x", "frontend: {}\n"] {
+        let problems = problems_of(text);
+        let said = problems.iter().map(|problem| &problem.why);
+        assert!(
+            said.clone().all(|why| !why.contains("haproxy")),
+            "{text}: {problems:?}"
+        );
+    }
+}
+
+#[test]
+fn what_mends_a_text_that_is_no_yaml_is_said() {
+    for (text, at, remedy) in [
+        (
+            "version: 1\nfrontends: [{bind: [*:80]}]",
+            "line 2, column 21",
+            "put a text that begins with * in quotes, such as \"*:80\"",
+        ),
+        (
+            "version: 1\nfrontends:\n\t- name: x",
+            "line 3, column 2",
+            "indent with spaces",
+        ),
+        (
+            "version: 1\n\tservices: []",
+            "line 1, column 10",
+            "indent with spaces",
+        ),
+        (
+            "version: 1\nservices\n- name: x",
+            "line 2, column 1",
+            "write KEY: VALUE, with a space",
+        ),
+        (
+            "version: 1\nservices:\n  - name: x\n   endpoints: []",
+            "line 4, column 4",
+            "indent the keys of one map alike",
+        ),
+        (
+            "version: 1\nservices:\n  - name: x: y",
+            "line 3, column 12",
+            "on a line of its own",
+        ),
+        (
+            "version: 1\nservices: [{name: x",
+            "line 2, column 12",
+            "] for each [",
+        ),
+        (
+            "version: 1\nservices: [{name: \"x}]\n",
+            "line 2, column 19",
+            "ends with the quote",
+        ),
+        (
+            "version: 1\nservices: [{name: @x}]",
+            "line 2, column 19",
+            "this character in quotes",
+        ),
+    ] {
+        let problems = problems_of(text);
+        let [problem] = problems.as_slice() else {
+            panic!("{text}: {problems:?}");
+        };
+        assert!(
+            problem.why.starts_with("is not YAML: "),
+            "{text}: {problem}"
+        );
+        assert!(problem.remedy.contains(remedy), "{text}: {problem}");
+        assert_eq!(problem.at, at, "{text}: {problem}");
+    }
 }

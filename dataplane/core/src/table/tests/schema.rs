@@ -238,10 +238,12 @@ fn off_stands_only_where_it_means_something() {
     put_everywhere(
         &Node::Text("off".into()),
         |_, _| true,
-        |at, problems| match may_be_off.contains(&at) {
-            true => assert_eq!(problems, [], "{at}"),
-            false if takes_texts(at) => {}
-            false => one(at, problems, "\"off\" is "),
+        |at, problems| {
+            if may_be_off.contains(&at) {
+                assert_eq!(problems, [], "{at}");
+            } else if !takes_texts(at) {
+                one(at, problems, "\"off\" is ");
+            }
         },
     );
 }

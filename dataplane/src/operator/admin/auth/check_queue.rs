@@ -1,5 +1,5 @@
 //! The order in which secrets are checked. Checking a hash is costly on purpose, so few checks run at once. Each client address
-//! has one check at a time, so that a client that guesses many secrets delays nobody else.
+//! has one check at a time, so that a client that guesses many secrets delays no other client.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -60,7 +60,6 @@ impl CheckQueue {
         Some(queue)
     }
 
-    /// The clients that have requests.
     pub(super) fn clients(&self) -> MutexGuard<'_, HashMap<IpAddr, Weak<Semaphore>>> {
         let mut clients = lock(&self.clients);
         clients.retain(|_, queue| queue.strong_count() > 0);

@@ -1,4 +1,4 @@
-//! What stands in the larger cells of the page.
+//! The contents of the larger cells of the page.
 
 use ballast_core::certificate::Validity;
 use maud::{Markup, html};
@@ -21,7 +21,7 @@ pub(super) fn table(process: &Process) -> Markup {
     }
 }
 
-/// How many are not as they should be. Those that are down stand out.
+/// How many are not as they should be. Those that are down are highlighted.
 pub(super) fn not_so(others: &[(usize, &str)]) -> Markup {
     let others = others.iter().filter(|(count, _)| *count > 0);
     let mut others = others.enumerate().peekable();
@@ -69,6 +69,18 @@ pub(super) fn certificates(frontend: &FrontendStats) -> Markup {
     }
 }
 
+/// A mark where a frontend listens, and not as the table asks.
+pub(super) fn trouble(frontend: &FrontendStats) -> Markup {
+    html! {
+        @if let Some(trouble) = frontend.trouble() {
+            " "
+            b class="st warn" title={
+                @for one in frontend.exceptions.iter().take(MOST_REASONS) { (one.bind) ": " (one.why) ". " }
+            } { (trouble.to_uppercase()) }
+        }
+    }
+}
+
 pub(super) fn status(endpoint: &EndpointStats) -> Markup {
     let status = endpoint.status;
     let arrow = match (status.progress, status.kind) {
@@ -87,21 +99,30 @@ pub(super) fn status(endpoint: &EndpointStats) -> Markup {
         }
         small { "for " (Lasted(endpoint.changed.into())) }
         // Where there is no room for a column of its own.
-        @if let Some(check) = endpoint.check.as_deref().filter(|check| !check.result.is_empty()) {
+        @if let Some((what, _)) = out_of_use(endpoint) {
+            small class="narrow" { (what) }
+        } @else if let Some(check) = endpoint.check.as_deref().filter(|check| !check.result.is_empty()) {
             small class="narrow" { (check.result) " in " (check.took) " ms" }
         }
     }
 }
 
-pub(super) fn last_check(endpoint: &EndpointStats) -> Markup {
+/// Why no client is sent to an endpoint, whatever its checks say: in a few words, and more of it.
+fn out_of_use(endpoint: &EndpointStats) -> Option<(&'static str, Markup)> {
     if endpoint.closes_loop {
-        return html! {
-            "a loop"
-            small { "this address is a frontend of the same table, so no client is sent to it" }
-        };
+        let why = "this address is a frontend of the same table, so no client is sent to it";
+        return Some(("a loop", html! { (why) }));
     }
-    if let Some(rest) = endpoint.ejected {
-        return html! { "not reached" small { "tried again in " (Lasted(rest.as_secs())) } };
+    let rest = endpoint.ejected?;
+    Some((
+        "not reached",
+        html! { "tried again in " (Lasted(rest.as_secs())) },
+    ))
+}
+
+pub(super) fn last_check(endpoint: &EndpointStats) -> Markup {
+    if let Some((what, why)) = out_of_use(endpoint) {
+        return html! { (what) small { (why) } };
     }
     let check = endpoint.check.as_deref();
     let Some(check) = check.filter(|check| !check.result.is_empty()) else {
@@ -139,3 +160,6 @@ pub(super) fn class_of(endpoint: &EndpointStats) -> &'static str {
     };
     if endpoint.is_backup { backup } else { active }
 }
+
+/// Reasons that a mark names.
+const MOST_REASONS: usize = 3;

@@ -1,4 +1,4 @@
-//! What has changed on a page since its reader was told last.
+//! What has changed on a page since its reader was last sent the changes.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -9,10 +9,9 @@ use serde::Serialize;
 use super::line::Line;
 use super::rows::Listing;
 use super::view::View;
-use crate::stats::Snapshot;
-use crate::worker::Shared;
+use crate::stats::{Snapshot, Statistics};
 
-/// One reader, and the state of the page that they were told.
+/// One reader, and the state of the page that they were sent.
 #[derive(Debug)]
 pub(in crate::operator::admin) struct Changes {
     view: View,
@@ -44,10 +43,10 @@ impl Changes {
     /// What is new in this snapshot, as JSON.
     pub(in crate::operator::admin) fn since(
         &mut self,
-        shared: &Arc<Shared>,
+        stats: &Arc<Statistics>,
         snapshot: Arc<Snapshot>,
     ) -> Vec<u8> {
-        let listing = Listing::of(shared, snapshot, self.view.clone());
+        let listing = Listing::of(stats, snapshot, self.view.clone());
         let lines: Vec<Line> = listing.lines().collect();
         let shape = listing.shape();
         if self.shape != shape {
@@ -81,7 +80,7 @@ impl Changes {
     }
 }
 
-/// A number that stands for a text.
+/// A hash of a text.
 fn digest(text: &str) -> u64 {
     let mut hasher = DefaultHasher::new();
     text.hash(&mut hasher);

@@ -1,6 +1,6 @@
 //! A line of the page, cell by cell, so that an event contains only the cells that have changed.
 
-use std::fmt::Write;
+use ballast_core::text::Append;
 
 use maud::{Markup, PreEscaped};
 
@@ -12,7 +12,6 @@ pub(super) struct Line {
     pub(super) cells: Vec<Cell>,
 }
 
-/// One cell.
 #[derive(Debug)]
 pub(super) struct Cell {
     pub(super) class: &'static str,
@@ -39,12 +38,10 @@ impl Line {
         let Self { id, class, cells } = self;
         let mut out = format!(r#"<{element} id="{id}" class="{class}">"#);
         for Cell { class, html, .. } in cells {
-            // Writing into a string cannot fail.
             match *class {
                 "" => write!(out, "<{of_cell}>{html}</{of_cell}>"),
                 class => write!(out, r#"<{of_cell} class="{class}">{html}</{of_cell}>"#),
             }
-            .unwrap_or_default();
         }
         PreEscaped(out + "</" + element + ">\n")
     }

@@ -16,7 +16,6 @@ struct Shown<'s> {
     /// `None`: the frontend itself.
     route: Option<&'s Route>,
     is_default: bool,
-    /// What was counted of it.
     requests: Option<u64>,
 }
 
@@ -83,7 +82,6 @@ fn of_frontend(frontend: &FrontendStats) -> impl Iterator<Item = Shown<'_>> {
     routes.chain(itself)
 }
 
-/// Which requests it is for.
 fn what(shown: &Shown<'_>) -> Markup {
     let Some(route) = shown.route else {
         return html! { "every connection" };

@@ -8,16 +8,17 @@ use ballast_core::flow::FlowEnd;
 use ballast_core::http::StatusClass;
 use maud::{Markup, html};
 
-use super::cells::{certificates, class_of, last_check, not_so, reasons, status, table};
+use super::cells::{certificates, class_of, last_check, not_so, reasons, status, table, trouble};
 use super::line::{Cell, Line, cell, cells};
 use super::text::{Graph, Lasted, Shown, bad, count, exact, or_dash, size};
 use super::view::{View, is_wrong, is_wrong_frontend};
-use crate::stats::{EndpointStats, FrontendStats, Mode, Of, ServiceStats, Snapshot, StatusKind};
-use crate::worker::Shared;
+use crate::stats::{
+    EndpointStats, FrontendStats, Mode, Of, ServiceStats, Snapshot, Statistics, StatusKind,
+};
 
 /// One snapshot, as one reader wants to see it.
 pub(super) struct Listing {
-    shared: Arc<Shared>,
+    stats: Arc<Statistics>,
     pub(super) snapshot: Arc<Snapshot>,
     pub(super) view: View,
     pub(super) frontends: Listed,
@@ -27,7 +28,6 @@ pub(super) struct Listing {
 /// One page of what was found.
 #[derive(Debug)]
 pub(super) struct Listed {
-    /// In all.
     pub(super) found: usize,
     pub(super) page: usize,
     pub(super) pages: usize,
@@ -35,13 +35,13 @@ pub(super) struct Listed {
 }
 
 impl Listing {
-    pub(super) fn of(shared: &Arc<Shared>, snapshot: Arc<Snapshot>, view: View) -> Self {
+    pub(super) fn of(stats: &Arc<Statistics>, snapshot: Arc<Snapshot>, view: View) -> Self {
         let frontends = snapshot.frontends.iter();
         let frontends = frontends.map(|one| view.takes_frontend(one));
         let services = snapshot.services.iter();
         let services = services.map(|one| view.takes_service(one));
         Self {
-            shared: Arc::clone(shared),
+            stats: Arc::clone(stats),
             frontends: Listed::of(frontends, view.frontends_page),
             services: Listed::of(services, view.page),
             snapshot,
@@ -49,7 +49,6 @@ impl Listing {
         }
     }
 
-    /// The frontends of this page.
     pub(super) fn frontends(&self) -> impl Iterator<Item = &FrontendStats> {
         let places = self.frontends.places.iter();
         places.filter_map(|place| self.snapshot.frontends.get(*place))
@@ -62,7 +61,6 @@ impl Listing {
             .get(*self.services.places.get(place)?)
     }
 
-    /// The services of this page.
     fn services(&self) -> impl Iterator<Item = &ServiceStats> {
         (0..self.services.places.len()).filter_map(|place| self.service(place))
     }
@@ -203,7 +201,7 @@ impl Listing {
     }
 
     fn graph(&self, of: Of<'_>, shown: Shown) -> Graph {
-        let history = self.shared.stats.history(of).unwrap_or_default();
+        let history = self.stats.history(of).unwrap_or_default();
         Graph::of(&history, self.snapshot.process.uptime.as_secs(), shown)
     }
 
@@ -215,7 +213,7 @@ impl Listing {
         } else {
             "st stop"
         };
-        let denied = frontend.denied();
+        let denied = frontend.all_denied();
         let cells = cells! {
             "name" {
                 a name={ (name) "/Frontend" } {}
@@ -226,7 +224,7 @@ impl Listing {
                     @if more_binds > 0 { " and " (more_binds) " more" }
                 }
             }
-            "status" { b class=(class) { (frontend.status_word()) } (self.limit_by_hand(frontend)) (certificates(frontend)) }
+            "status" { b class=(class) { (frontend.status_word()) } (trouble(frontend)) (self.limit_by_hand(frontend)) (certificates(frontend)) }
             "g w" { (self.graph(Of::Frontend(name), Shown::Sessions)) }
             "n" { (count(frontend.current)) }
             "n y" { (count(frontend.peak)) }
@@ -262,7 +260,7 @@ impl Listing {
         }
     }
 
-    /// The frontends of this page that have datagrams: what they have beside the rest.
+    /// The frontends of this page that have datagrams: what only they have.
     pub(super) fn datagrams(&self) -> impl Iterator<Item = Line> {
         self.frontends().filter_map(|frontend| {
             let (name, counts) = (&*frontend.name, frontend.datagrams.as_deref()?);
@@ -280,7 +278,7 @@ impl Listing {
         })
     }
 
-    /// The frontends of this page that speak HTTP: what they have beside the rest.
+    /// The frontends of this page that speak HTTP: what only they have.
     pub(super) fn http(&self) -> impl Iterator<Item = Line> {
         let frontends = self.frontends();
         let frontends = frontends.filter(|frontend| frontend.mode == Mode::Http);
@@ -303,10 +301,12 @@ impl Listing {
 
     pub(super) fn head(&self, service: &ServiceStats) -> Line {
         let (name, spec) = (&*service.name, &service.spec);
-        let (class, status, word) = match service.is_up() {
-            _ if service.endpoints.is_empty() => ("head", "st", "EMPTY"),
-            true => ("head up", "st open", "UP"),
-            false => ("head down", "st stop", "DOWN"),
+        let (class, status, word) = if service.endpoints.is_empty() {
+            ("head", "st", "EMPTY")
+        } else if service.is_up() {
+            ("head up", "st open", "UP")
+        } else {
+            ("head down", "st stop", "DOWN")
         };
         let usable = service.usable + service.usable_backups;
         let usable = match service.endpoints.len() {

@@ -1,7 +1,8 @@
 //! How things are written for people.
 
-use std::fmt::{self, Display, Formatter, Write};
+use std::fmt::{self, Display, Formatter};
 
+use ballast_core::text::Append;
 use maud::{Markup, Render, html};
 
 use crate::stats::Second;
@@ -41,7 +42,7 @@ fn scaled(f: &mut Formatter<'_>, number: u64, units: &[&str]) -> fmt::Result {
         one *= 1000;
     }
     let (whole, hundredths) = (number / one, number % one / (one / 100).max(1));
-    let unit = units.get(unit).copied().unwrap_or_default();
+    let unit = units[unit];
     match whole {
         0..10 => write!(f, "{whole}.{hundredths:02} {unit}"),
         10..100 => write!(f, "{whole}.{} {unit}", hundredths / 10),
@@ -85,7 +86,6 @@ pub(super) fn size(bytes: impl Into<u64>) -> Markup {
     html! { (Size(bytes.into())) }
 }
 
-/// A number, or a dash.
 pub(super) fn or_dash(number: Option<u32>) -> Markup {
     html! { @if let Some(number) = number { (Count(number.into())) } @else { "–" } }
 }
@@ -120,14 +120,14 @@ pub(super) struct Graph {
 }
 
 impl Graph {
-    /// `uptime` decides which seconds stand together, so that a picture changes only when five are whole.
+    /// `uptime` decides which seconds are grouped, so that a picture changes only when five are whole.
     pub(super) fn of(history: &[Second], uptime: u64, shown: Shown) -> Self {
         let begun = usize::try_from(uptime % EACH as u64).unwrap_or(0);
         let whole = history.len().saturating_sub(begun);
         // One less than there are: always as many.
         let length = (history.len() / EACH).saturating_sub(1) * EACH;
         let start = whole.saturating_sub(length);
-        let seconds = history.get(start..whole).unwrap_or_default();
+        let seconds = &history[start..whole];
         let each = || seconds.chunks(EACH);
         Self {
             shown,
@@ -172,8 +172,7 @@ impl Graph {
         for (x, step) in self.steps.iter().enumerate() {
             let y = HEIGHT - (step * (HEIGHT - ROOM)).div_ceil(peak);
             if before.replace(y) != Some(y) {
-                // Writing into a string cannot fail.
-                write!(path, "H{x}V{y}").unwrap_or_default();
+                write!(path, "H{x}V{y}");
             }
         }
         path + &format!("H{}V{HEIGHT}Z", self.steps.len())

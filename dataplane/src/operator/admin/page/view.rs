@@ -205,7 +205,8 @@ impl View {
 /// Whether an operator should look at it.
 pub(super) fn is_wrong_frontend(frontend: &FrontendStats) -> bool {
     let certificates = frontend.certificates.as_ref();
-    !frontend.is_open || certificates.is_some_and(|all| all.worst().is_some())
+    let is_whole = frontend.is_open && frontend.trouble() != Some("in part");
+    !is_whole || certificates.is_some_and(|all| all.worst().is_some())
 }
 
 /// Whether an operator should look at it.

@@ -1,14 +1,20 @@
 //! The state that checks give an endpoint: rise and fall, and the last result.
 //!
-//! A [`Monitor`] is kept with the endpoint's other state, so it survives swaps. Only [`super::Checks`] changes it; readers get
+//! A [`Monitor`] is kept with the endpoint's other state, so it survives swaps. Only [`Checks`](crate::health::Checks) changes it; readers get
 //! a copy.
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::moment::Moment;
 use crate::table::Health;
 
-use super::Outcome;
+mod outcome;
+mod service_checks;
+
+pub use outcome::Outcome;
+pub use service_checks::ServiceChecks;
 
 /// The state of one check.
 ///
@@ -37,19 +43,17 @@ pub struct Monitor {
     pub flaps: u64,
 }
 
-/// The result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CheckResult {
-    /// The outcome.
     pub outcome: Outcome,
-    /// The duration.
     pub took: Duration,
     /// The moment of the end.
     pub at: Moment,
 }
 
 /// The health that an operator gives an endpoint, until its checks say otherwise.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum ForcedHealth {
     /// It gets clients.
     Up,
@@ -70,7 +74,6 @@ pub enum Transition {
 
 impl Monitor {
     /// Creates the monitor of a new check, whose first result decides. Until then the verdict is `passing`.
-    #[must_use]
     pub fn unproven(health: &Health, passing: bool, now: Moment) -> Self {
         // The table does not allow a rise below 1; with 0, there would be no points below it.
         let rise = health.rise.max(1);
@@ -87,9 +90,13 @@ impl Monitor {
         }
     }
 
-    /// The monitor of a new check of the same endpoint: its first result decides, but the history is kept.
-    #[must_use]
+    /// The monitor of a new check of the same endpoint: its first result decides, but the history is kept. One that has no result
+    /// yet, such as that of another process, goes on where it is.
     pub fn renewed(&self, health: &Health) -> Self {
+        let is_same = (self.rise, self.fall) == (health.rise.max(1), health.fall.max(1));
+        if self.last.is_none() && is_same {
+            return *self;
+        }
         Self {
             since: self.since,
             failed: self.failed,
@@ -155,23 +162,21 @@ impl Monitor {
     }
 
     /// Whether the endpoint is up.
-    #[must_use]
     pub fn is_up(&self) -> bool {
         self.points >= self.rise
     }
 
     /// Whether the next results may change the verdict, so that they are wanted soon.
-    #[must_use]
     pub fn is_changing(&self) -> bool {
         self.points != 0 && self.points != self.most()
     }
 
     /// The number of last results in a row that keep the endpoint up, or speak for its coming up, and the number that is needed.
-    #[must_use]
     pub fn reached(&self) -> (u8, u8) {
-        match self.is_up() {
-            true => (self.points - self.rise + 1, self.fall),
-            false => (self.points, self.rise),
+        if self.is_up() {
+            (self.points - self.rise + 1, self.fall)
+        } else {
+            (self.points, self.rise)
         }
     }
 

@@ -6,11 +6,16 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::moment::Moment;
 use crate::rng::mix;
+
+/// The canonical form of a client's address: an IPv4-mapped IPv6 address becomes IPv4.
+pub(crate) fn canonical(client: SocketAddr) -> SocketAddr {
+    SocketAddr::new(client.ip().to_canonical(), client.port())
+}
 
 /// The value stored for a client.
 pub(crate) trait Entry {
@@ -104,7 +109,7 @@ impl<V: Entry> Shards<V> {
             .map(|slot| look(&mut slot.entry))
     }
 
-    /// Calls `look` with the entry of `client`, which `new` creates if there is none.
+    /// Calls `look` with the entry of `client`, which `new` creates where none exists.
     pub(crate) fn with_or_new<R>(
         &self,
         client: ClientKey,
@@ -315,6 +320,19 @@ mod tests {
             || Until(until),
             |entry| entry.0 = until,
         );
+    }
+
+    #[test]
+    fn an_address_has_one_form() {
+        let cases = [
+            ("10.0.0.1:7", "10.0.0.1:7"),
+            ("[::ffff:10.0.0.1]:7", "10.0.0.1:7"),
+            ("[2001:db8::1]:7", "[2001:db8::1]:7"),
+            ("[::10.0.0.1]:7", "[::10.0.0.1]:7"),
+        ];
+        for (given, form) in cases {
+            assert_eq!(canonical(given.parse().unwrap()), form.parse().unwrap());
+        }
     }
 
     #[test]

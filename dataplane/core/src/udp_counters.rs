@@ -18,6 +18,8 @@ words! {
         NoEndpoint = "no-endpoint",
         /// The service's remaining endpoints would lead the client back to the service.
         Loop = "loop",
+        /// This process is ending, and begins no more flows.
+        Ending = "ending",
     }
 }
 

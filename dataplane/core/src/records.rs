@@ -29,13 +29,11 @@ impl Tally {
         Self(PerWorker::new(workers))
     }
 
-    /// Counts one.
     pub fn count(&self, worker: WorkerId) {
         self.0.of(worker).add(1);
     }
 
     /// The sum over all workers.
-    #[must_use]
     pub fn sum(&self) -> u64 {
         self.0.sum(|cell| cell)
     }
@@ -80,24 +78,20 @@ impl RouteRecords {
         (!is_empty).then(|| Arc::new(records))
     }
 
-    /// The requests of the route at this place.
     pub(crate) fn requests_of(&self, place: usize) -> Option<&Arc<Tally>> {
         self.requests.get(place)
     }
 
-    /// The choices of this service by the route of this name.
     pub(crate) fn choices_of(&self, route: Option<&Name>, service: &Name) -> Option<&Arc<Tally>> {
         self.choices.get(&(route.cloned(), service.clone()))
     }
 
-    /// The turns of the route at this place.
     pub(crate) fn turns_of(&self, place: Option<usize>) -> Arc<AtomicU64> {
         self.turns.get(&place).map_or_else(Arc::default, Arc::clone)
     }
 
     /// The requests of each route, in the order of the table, the default last. Of a route whose connections stay unopened: its
     /// connections.
-    #[must_use]
     pub fn requests(&self) -> &[Arc<Tally>] {
         &self.requests
     }

@@ -27,7 +27,6 @@ pub enum Outcome {
 
 impl Outcome {
     /// Whether the check passed; `None` if it says nothing about the endpoint.
-    #[must_use]
     pub fn passed(self) -> Option<bool> {
         match self {
             Self::Connected | Self::Answered(_) => Some(true),
@@ -37,13 +36,11 @@ impl Outcome {
     }
 
     /// Its word (`check_status`).
-    #[must_use]
     pub fn word(self) -> &'static str {
         self.words().0
     }
 
     /// A description (`check_desc`).
-    #[must_use]
     pub fn description(self) -> &'static str {
         self.words().1
     }
@@ -64,7 +61,6 @@ impl Outcome {
     }
 
     /// The status of the answer (`check_code`).
-    #[must_use]
     pub fn code(self) -> Option<u16> {
         match self {
             Self::Answered(code) => code,
@@ -74,7 +70,6 @@ impl Outcome {
     }
 
     /// Additional information (`last_chk`).
-    #[must_use]
     pub fn info(self) -> Option<&'static str> {
         match self {
             Self::Unreached(why)

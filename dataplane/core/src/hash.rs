@@ -3,23 +3,16 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use crate::affinity::shards::ipv6_halves;
+use crate::clients::ipv6_halves;
 use crate::rng::mix;
 
-use super::{Key, PickMethod};
-
 /// The hash of a client, by its address or by its address and port.
-pub(super) fn client_hash(key: &Key, method: PickMethod) -> u64 {
-    let ip = ip_hash(key.client.ip());
-    match method {
-        PickMethod::ByClientAndPort => {
-            mix(ip ^ u64::from(key.client.port()).wrapping_mul(CLIENT_PORTS))
-        }
-        PickMethod::ByClient
-        | PickMethod::Rotate
-        | PickMethod::Least
-        | PickMethod::TwoChoices
-        | PickMethod::First => ip,
+pub(crate) fn client_hash(client: SocketAddr, with_port: bool) -> u64 {
+    let ip = ip_hash(client.ip());
+    if with_port {
+        mix(ip ^ u64::from(client.port()).wrapping_mul(CLIENT_PORTS))
+    } else {
+        ip
     }
 }
 

@@ -1,0 +1,402 @@
+//! The messages of a hand-over: how one process passes its listening sockets to the next one.
+//!
+//! The next process sends a [`Request`]. The old one answers with an [`Offer`], or refuses, and sends the descriptors of the offer's
+//! sockets behind it, in its order. The next one says [`Ready`] when it can serve, and the old one answers that it may have the
+//! sockets. The next one confirms that it takes them, and serves from then on. Until it has confirmed, the old one goes on as
+//! before, whatever becomes of the next one.
+//!
+//! A message is its length, as four bytes, and its text in JSON. Keys that a process does not know are skipped, so that a newer one
+//! may say more; what changes the meaning has another version.
+
+use std::fmt;
+use std::net::SocketAddr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::socket_key::SocketKey;
+use crate::table::{Name, Transport};
+
+mod state;
+
+pub use state::{State, Tickets};
+
+/// What one process says to the other.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Message {
+    /// The next process asks for the sockets.
+    Request(Request),
+    /// The old one has these, and their descriptors follow.
+    Offer(Offer),
+    /// The next process can serve.
+    Ready(Ready),
+    /// A part of what the old process knows. There may be any number of them before [`Yours`](Self::Yours). Since version 2.
+    State(State),
+    /// The next process may have the sockets.
+    Yours,
+    /// The next process has them, and serves: the last message. From here on the old one ends. Since version 2.
+    Mine,
+    /// The old process was told to end by somebody else, and hands nothing over. Since version 2.
+    Ending,
+    /// The process that says this goes on without the other one.
+    Refused(String),
+}
+
+/// The first message.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub struct Request {
+    /// The newest version of the messages that the next process understands, and the oldest.
+    pub version: u32,
+    pub oldest: u32,
+    /// The version of the program.
+    pub program: String,
+}
+
+/// What the old process has.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub struct Offer {
+    /// The version of this message, and of those that follow.
+    pub version: u32,
+    /// The version of the program.
+    pub program: String,
+    /// The number of the process: the kernel knows that of the first one that listened at the path. Since version 2.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pid: Option<u32>,
+    /// Each stands for one descriptor.
+    pub sockets: Vec<Handed>,
+}
+
+/// One socket, which the descriptor at the same place is.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Handed {
+    /// Clients connect to it.
+    Tcp(Bound),
+    /// Clients send datagrams to it.
+    Udp(Bound),
+    /// Page, metrics and health are answered there.
+    Admin(SocketAddr),
+    /// Health alone is answered there.
+    Healthz(SocketAddr),
+    /// The socket of a file, by the name of its lock.
+    File(String),
+    /// An instance lock.
+    Lock(String),
+}
+
+/// The identity of a client's socket: that of [`SocketKey`].
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub struct Bound {
+    pub address: SocketAddr,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub frontend: Option<Name>,
+}
+
+/// What the next process does with the offer.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+pub struct Ready {
+    /// The places of sockets that it does not want: of clients, of the admin side, of files. The old process closes them, and
+    /// serves who waits there.
+    #[serde(default)]
+    pub unwanted: Vec<usize>,
+    /// Its control groups, as `/proc/self/cgroup` has them: a process in a sandbox cannot read those of another one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub groups: Option<String>,
+}
+
+impl Request {
+    /// The request of this version of the program.
+    #[must_use]
+    pub fn own(program: &str) -> Self {
+        Self {
+            version: VERSION,
+            oldest: OLDEST,
+            program: program.into(),
+        }
+    }
+
+    /// The version in which the process that has the sockets answers, or why it does not.
+    pub fn answered_in(&self) -> Result<u32, String> {
+        let version = self.version.min(VERSION);
+        if version >= OLDEST && version >= self.oldest {
+            return Ok(version);
+        }
+        Err(format!(
+            "the process that runs hands over by messages of version {VERSION}, and the next one (ballast {}) asks for version {}; upgrade by way of a version between them, or end this process first",
+            self.program, self.oldest
+        ))
+    }
+}
+
+impl Offer {
+    /// Whether this process understands the offer, or why it does not.
+    pub fn is_understood(&self) -> Result<(), String> {
+        if (OLDEST..=VERSION).contains(&self.version) {
+            return Ok(());
+        }
+        Err(format!(
+            "the process that runs (ballast {}) hands over by messages of version {}, and this one knows version {VERSION}; upgrade by way of a version between them, or end that process first",
+            self.program, self.version
+        ))
+    }
+}
+
+impl Handed {
+    /// The socket of this identity.
+    #[must_use]
+    pub fn of_clients(key: &SocketKey) -> Self {
+        let bound = Bound {
+            address: key.address,
+            frontend: key.asked_by.clone(),
+        };
+        match key.transport {
+            Transport::Tcp => Self::Tcp(bound),
+            Transport::Udp => Self::Udp(bound),
+        }
+    }
+
+    /// Its identity, if clients come by it.
+    #[must_use]
+    pub fn key(&self) -> Option<SocketKey> {
+        let (transport, bound) = match self {
+            Self::Tcp(bound) => (Transport::Tcp, bound),
+            Self::Udp(bound) => (Transport::Udp, bound),
+            Self::Admin(_) | Self::Healthz(_) | Self::File(_) | Self::Lock(_) => return None,
+        };
+        Some(SocketKey {
+            transport,
+            address: bound.address,
+            asked_by: bound.frontend.clone(),
+        })
+    }
+
+    /// Whether somebody may be waiting at it.
+    #[must_use]
+    pub fn listens(&self) -> bool {
+        !matches!(self, Self::Lock(_))
+    }
+}
+
+impl Message {
+    /// The bytes of the message.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        // Nothing in a message has keys that are no texts, which alone could fail.
+        let text = serde_json::to_vec(self).unwrap_or_default();
+        let length = u32::try_from(text.len()).unwrap_or(u32::MAX);
+        let mut bytes = length.to_be_bytes().to_vec();
+        bytes.extend(text);
+        bytes
+    }
+
+    /// The message of this text.
+    pub fn decode(text: &[u8]) -> Result<Self, Wrong> {
+        serde_json::from_slice(text).map_err(|error| Wrong::Text(error.to_string()))
+    }
+
+    /// What kind of message it is.
+    #[must_use]
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Request(_) => "request",
+            Self::Offer(_) => "offer",
+            Self::Ready(_) => "ready",
+            Self::State(_) => "state",
+            Self::Yours => "yours",
+            Self::Mine => "mine",
+            Self::Ending => "ending",
+            Self::Refused(_) => "refused",
+        }
+    }
+}
+
+/// The length of the text behind these bytes.
+pub fn length(bytes: [u8; LENGTH]) -> Result<usize, Wrong> {
+    let length = u32::from_be_bytes(bytes);
+    match usize::try_from(length) {
+        Ok(length) if length <= LONGEST => Ok(length),
+        _ => Err(Wrong::Length(length)),
+    }
+}
+
+/// Why bytes are no message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Wrong {
+    Length(u32),
+    Text(String),
+}
+
+impl fmt::Display for Wrong {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Length(length) => write!(
+                f,
+                "is no message of a hand-over: its length would be {length} bytes"
+            ),
+            Self::Text(why) => write!(f, "is no message of a hand-over: {why}"),
+        }
+    }
+}
+
+/// The version of the messages that this program sends.
+pub const VERSION: u32 = 2;
+/// The first version in which state goes along, and the next process confirms that it has the sockets.
+pub const CONFIRMS: u32 = 2;
+/// The oldest version that it understands: the one before its own.
+pub const OLDEST: u32 = 1;
+/// The bytes of a length.
+pub const LENGTH: usize = 4;
+/// The most bytes of a text: several times what 100,000 sockets take.
+pub const LONGEST: usize = 32 << 20;
+/// The most bytes of all parts of the state. What is beyond does not go along.
+pub const MOST_STATE: usize = 256 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn offer() -> Message {
+        let bound = |address: &str, frontend: Option<&str>| Bound {
+            address: address.parse().unwrap(),
+            frontend: frontend.map(|name| name.parse().unwrap()),
+        };
+        Message::Offer(Offer {
+            version: 2,
+            program: "0.1.0".into(),
+            pid: Some(7),
+            sockets: vec![
+                Handed::Tcp(bound("192.0.2.1:80", None)),
+                Handed::Udp(bound("[::1]:0", Some("dns"))),
+                Handed::Admin("127.0.0.1:1936".parse().unwrap()),
+                Handed::Healthz("0.0.0.0:8081".parse().unwrap()),
+                Handed::File("ballast/socket/0".into()),
+                Handed::Lock("ballast/admin/1936".into()),
+            ],
+        })
+    }
+
+    /// These texts are what another version of the program reads: they stay as they are.
+    #[test]
+    fn messages_have_these_texts() {
+        for (message, text) in [
+            (
+                Message::Request(Request::own("0.1.0")),
+                r#"{"request":{"version":2,"oldest":1,"program":"0.1.0"}}"#,
+            ),
+            (
+                offer(),
+                r#"{"offer":{"version":2,"program":"0.1.0","pid":7,"sockets":[{"tcp":{"address":"192.0.2.1:80"}},{"udp":{"address":"[::1]:0","frontend":"dns"}},{"admin":"127.0.0.1:1936"},{"healthz":"0.0.0.0:8081"},{"file":"ballast/socket/0"},{"lock":"ballast/admin/1936"}]}}"#,
+            ),
+            (
+                Message::Ready(Ready {
+                    unwanted: vec![3],
+                    groups: Some("0::/a".into()),
+                }),
+                r#"{"ready":{"unwanted":[3],"groups":"0::/a"}}"#,
+            ),
+            (Message::State(State::default()), r#"{"state":{}}"#),
+            (Message::Yours, r#""yours""#),
+            (Message::Mine, r#""mine""#),
+            (Message::Ending, r#""ending""#),
+            (Message::Refused("no".into()), r#"{"refused":"no"}"#),
+        ] {
+            let bytes = message.encode();
+            let (head, body) = bytes.split_first_chunk::<LENGTH>().unwrap();
+            assert_eq!(length(*head), Ok(body.len()));
+            assert_eq!(String::from_utf8_lossy(body), text);
+            assert_eq!(Message::decode(body), Ok(message));
+        }
+    }
+
+    #[test]
+    fn a_newer_process_may_say_more_within_a_version() {
+        for (text, expected) in [
+            (
+                r#"{"request":{"version":2,"oldest":1,"program":"9","wants":["tickets"]}}"#,
+                Message::Request(Request::own("9")),
+            ),
+            // An older one says less.
+            (
+                r#"{"offer":{"version":1,"program":"9","sockets":[]}}"#,
+                Message::Offer(Offer {
+                    version: 1,
+                    program: "9".into(),
+                    pid: None,
+                    sockets: Vec::new(),
+                }),
+            ),
+            (
+                r#"{"ready":{"later":true}}"#,
+                Message::Ready(Ready::default()),
+            ),
+        ] {
+            assert_eq!(Message::decode(text.as_bytes()), Ok(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_message_is_said() {
+        for bytes in [*b"GET ", [0xff; 4]] {
+            let said = length(bytes).unwrap_err().to_string();
+            assert!(said.contains("is no message of a hand-over"), "{said}");
+        }
+        for text in ["", "{}", "{\"offer\":{}}", "\"ours\"", "[1]", "\u{0}"] {
+            let said = Message::decode(text.as_bytes()).unwrap_err().to_string();
+            assert!(said.contains("is no message of a hand-over"), "{said}");
+        }
+    }
+
+    #[test]
+    fn processes_one_version_apart_understand_each_other() {
+        let asks = |version, oldest| Request {
+            version,
+            oldest,
+            program: "7".into(),
+        };
+        for (request, expected) in [
+            (asks(1, 1), Some(1)),
+            (asks(2, 1), Some(2)),
+            (asks(2, 2), Some(2)),
+            (asks(3, 2), Some(2)),
+            (asks(3, 3), None),
+            (asks(9, 8), None),
+            (asks(0, 0), None),
+        ] {
+            let answer = request.answered_in();
+            assert_eq!(answer.clone().ok(), expected, "{request:?}");
+            if let Err(why) = answer {
+                assert!(why.contains("of version 2"), "{why}");
+                let asked = format!("asks for version {}", request.oldest);
+                assert!(why.contains(&asked), "{why}");
+            }
+        }
+        for (version, is_understood) in [(0, false), (1, true), (2, true), (3, false)] {
+            let offer = Offer {
+                version,
+                program: "7".into(),
+                pid: None,
+                sockets: Vec::new(),
+            };
+            let answer = offer.is_understood();
+            assert_eq!(answer.is_ok(), is_understood, "{version}");
+            if let Err(why) = answer {
+                assert!(why.contains(&format!("of version {version}")), "{why}");
+                assert!(why.contains("knows version 2"), "{why}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_client_socket_is_known_by_its_identity() {
+        let Message::Offer(offer) = offer() else {
+            panic!("an offer");
+        };
+        for handed in &offer.sockets {
+            let again = handed.key().map(|key| Handed::of_clients(&key));
+            let is_of_clients = matches!(handed, Handed::Tcp(_) | Handed::Udp(_));
+            assert_eq!(again.as_ref(), is_of_clients.then_some(handed));
+        }
+        let listening = offer.sockets.iter().filter(|handed| handed.listens());
+        assert_eq!(listening.count(), 5);
+    }
+}

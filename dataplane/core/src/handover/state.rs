@@ -1,0 +1,472 @@
+//! What a process knows that is in no table, for the next one: changes by hand, the results of checks, where clients went, what was
+//! counted, the keys of session tickets.
+//!
+//! It comes in parts, each a message of its own. What a process does not know is skipped, and what is missing is as after a
+//! restart. Present numbers (`cur`) and what is under way belong to each process.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use rustc_hash::FxHashMap;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer, Serialize};
+
+use crate::counters::{Counts, PerWorker, WorkerId};
+use crate::endpoint::{EndpointCounts, EndpointState};
+use crate::health::{ForcedHealth, Monitor};
+use crate::moment::Moment;
+use crate::overrides::OverrideChange;
+use crate::plan::{Frontend, FrontendCounts, Plan};
+use crate::rng::Rng;
+use crate::service::{Service, ServiceCounts};
+use crate::table::Name;
+use crate::udp_counters::UdpCounts;
+
+/// A part of what a process knows.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(default)]
+pub struct State {
+    /// What was changed by hand.
+    #[serde(deserialize_with = "known", skip_serializing_if = "Vec::is_empty")]
+    pub overrides: Vec<OverrideChange>,
+    /// The keys of session tickets.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tickets: Option<Tickets>,
+    #[serde(deserialize_with = "known", skip_serializing_if = "Vec::is_empty")]
+    checks: Vec<Checked>,
+    #[serde(deserialize_with = "known", skip_serializing_if = "Vec::is_empty")]
+    clients: Vec<Clients>,
+    #[serde(deserialize_with = "known", skip_serializing_if = "Vec::is_empty")]
+    counters: Vec<Counted>,
+}
+
+/// Keys of session tickets that come from no file.
+#[derive(Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(default)]
+pub struct Tickets {
+    /// Each in base64.
+    pub keys: Vec<String>,
+    /// Until the oldest one is replaced.
+    pub rotates_ms: u64,
+}
+
+/// Shows no secret.
+impl std::fmt::Debug for Tickets {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Tickets").finish_non_exhaustive()
+    }
+}
+
+/// The health of an endpoint.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+struct Checked {
+    service: Name,
+    address: SocketAddr,
+    health: ForcedHealth,
+    #[serde(default)]
+    rise: u8,
+    #[serde(default)]
+    fall: u8,
+    #[serde(default)]
+    points: u8,
+    /// For how long it has been up or down.
+    #[serde(default)]
+    since_ms: u64,
+    #[serde(default)]
+    failed: u64,
+    #[serde(default)]
+    downs: u64,
+    #[serde(default)]
+    flaps: u64,
+}
+
+/// Clients that have affinity to a service.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+struct Clients {
+    service: Name,
+    /// Each with the hash of its endpoint, and the milliseconds after which it is forgotten.
+    clients: Vec<(IpAddr, u64, u64)>,
+}
+
+/// What was counted for one thing.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+struct Counted {
+    of: Of,
+    name: Name,
+    /// That of an endpoint of the service `name`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    address: Option<SocketAddr>,
+    /// By the counter's name: one number, or one for each reason. New reasons come last.
+    counts: BTreeMap<String, Vec<u64>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+enum Of {
+    Frontend,
+    Datagrams,
+    Service,
+    Endpoint,
+}
+
+impl State {
+    /// The overrides, ticket keys, states of checks, counters and clients with affinity of this plan, in parts.
+    #[must_use]
+    pub fn parts(plan: &Plan, tickets: Option<Tickets>, now: Moment) -> Vec<Self> {
+        let mut parts = vec![Self {
+            overrides: plan.overrides().changes(),
+            tickets,
+            ..Self::default()
+        }];
+        let checks: Vec<Checked> = endpoints(plan)
+            .filter_map(|(service, endpoint)| Checked::of(service, endpoint, now))
+            .collect();
+        parts.extend(checks.chunks(ITEMS).map(|checks| Self {
+            checks: checks.to_vec(),
+            ..Self::default()
+        }));
+        let clients = plan.services().iter().flat_map(|service| {
+            let affinity = service.state().affinity();
+            let listed = affinity.map(|affinity| affinity.list(usize::MAX, now));
+            let left = |until: Moment| crate::moment::whole_millis(until.since(now));
+            let all: Vec<_> = listed
+                .unwrap_or_default()
+                .into_iter()
+                .map(|(client, endpoint, until)| (client, endpoint, left(until)))
+                .collect();
+            let of_service = |clients: &[(IpAddr, u64, u64)]| Self {
+                clients: vec![Clients {
+                    service: service.spec().name.clone(),
+                    clients: clients.to_vec(),
+                }],
+                ..Self::default()
+            };
+            let chunks = all.chunks(CLIENTS).map(of_service);
+            chunks.collect::<Vec<_>>()
+        });
+        let counters = counted(plan);
+        parts.extend(counters.chunks(ITEMS).map(|counters| Self {
+            counters: counters.to_vec(),
+            ..Self::default()
+        }));
+        // Last: where there is no room for all, the largest part is cut.
+        parts.extend(clients);
+        parts
+    }
+
+    /// Adds another part.
+    pub fn add(&mut self, other: Self) {
+        self.overrides.extend(other.overrides);
+        self.tickets = self.tickets.take().or(other.tickets);
+        self.checks.extend(other.checks);
+        self.clients.extend(other.clients);
+        self.counters.extend(other.counters);
+    }
+
+    /// Gives the parts of this plan what is known of them. The plan is not in force yet: no worker counts there.
+    pub fn resume(self, plan: &Plan, now: Moment, rng: &mut Rng) {
+        let known: FxHashMap<(&str, SocketAddr), &EndpointState> = endpoints(plan)
+            .map(|(service, endpoint)| ((&*service.spec().name, endpoint.address()), endpoint))
+            .collect();
+        for checked in self.checks {
+            if let Some(endpoint) = known.get(&(&*checked.service, checked.address)) {
+                checked.resume(endpoint, now);
+            }
+        }
+        for of_service in self.clients {
+            if let Some(service) = plan.service(&of_service.service) {
+                service.resume_clients(&of_service.clients, now, rng);
+            }
+        }
+        let frontends: FxHashMap<&str, &Frontend> = plan
+            .frontends()
+            .iter()
+            .map(|frontend| (&**frontend.state().name(), &**frontend))
+            .collect();
+        for counted in self.counters {
+            let name = &*counted.name;
+            let counts = &counted.counts;
+            match counted.of {
+                Of::Frontend => {
+                    if let Some(frontend) = frontends.get(name) {
+                        resume::<FrontendCounts>(frontend.state().counters(), counts);
+                    }
+                }
+                Of::Datagrams => {
+                    if let Some(frontend) = frontends.get(name) {
+                        let cells = frontend.state().udp_counters(FIRST);
+                        resume_cells::<UdpCounts>(cells, counts);
+                    }
+                }
+                Of::Service => {
+                    if let Some(service) = plan.service(name) {
+                        let cells = service.state().counters(FIRST);
+                        resume_cells::<ServiceCounts>(cells, counts);
+                    }
+                }
+                Of::Endpoint => {
+                    let address = counted.address;
+                    if let Some(endpoint) = address.and_then(|at| known.get(&(name, at))) {
+                        resume_cells::<EndpointCounts>(endpoint.counters(FIRST), counts);
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Checked {
+    fn of(service: &Service, endpoint: &EndpointState, now: Moment) -> Option<Self> {
+        let monitor = endpoint.monitor()?;
+        Some(Self {
+            service: service.spec().name.clone(),
+            address: endpoint.address(),
+            health: endpoint.health(),
+            rise: monitor.rise,
+            fall: monitor.fall,
+            points: monitor.points,
+            since_ms: crate::moment::whole_millis(now.since(monitor.since)),
+            failed: monitor.failed,
+            downs: monitor.downs,
+            flaps: monitor.flaps,
+        })
+    }
+
+    fn resume(&self, endpoint: &EndpointState, now: Moment) {
+        let (rise, fall) = (self.rise.max(1), self.fall.max(1));
+        let monitor = Monitor {
+            rise,
+            fall,
+            points: self.points.min(rise.saturating_add(fall).saturating_sub(1)),
+            is_running: false,
+            last: None,
+            since: Moment(now.0.saturating_sub(self.since_ms)),
+            failed: self.failed,
+            downs: self.downs,
+            flaps: self.flaps,
+        };
+        endpoint.resume(self.health, monitor);
+    }
+}
+
+fn endpoints(plan: &Plan) -> impl Iterator<Item = (&Service, &EndpointState)> {
+    plan.services().iter().flat_map(|service| {
+        let endpoints = service.endpoints().iter();
+        endpoints.map(|endpoint| (&**service, &**endpoint.live()))
+    })
+}
+
+fn counted(plan: &Plan) -> Vec<Counted> {
+    let mut all = Vec::new();
+    let mut add = |of, name: &Name, address, counts: BTreeMap<String, Vec<u64>>| {
+        if !counts.is_empty() {
+            all.push(Counted {
+                of,
+                name: name.clone(),
+                address,
+                counts,
+            });
+        }
+    };
+    for frontend in plan.frontends() {
+        let state = frontend.state();
+        let mut counts = numbers(&state.counts());
+        if state.all_udp_counters().is_some() {
+            let datagrams = state.udp_counts();
+            // Flows that go on are counted by the process that has them: their number is that of those begun without those ended.
+            let ended = datagrams.ended.iter().sum();
+            counts.insert(SESSIONS.into(), vec![ended]);
+            add(Of::Datagrams, state.name(), None, numbers(&datagrams));
+        }
+        add(Of::Frontend, state.name(), None, counts);
+    }
+    for service in plan.services() {
+        let name = &service.spec().name;
+        add(Of::Service, name, None, numbers(&service.state().counts()));
+        for endpoint in service.endpoints() {
+            let live = endpoint.live();
+            let counts = numbers(&live.counts());
+            add(Of::Endpoint, name, Some(live.address()), counts);
+        }
+    }
+    all
+}
+
+/// The numbers that are not 0.
+fn numbers<C: Counts>(counts: &C) -> BTreeMap<String, Vec<u64>> {
+    let all = C::COUNTERS.iter().map(|counter| {
+        let numbers = (counter.read)(counts).counts.to_vec();
+        (counter.name.to_owned(), numbers)
+    });
+    all.filter(|(name, numbers)| {
+        numbers.iter().any(|number| *number > 0) && !OF_A_PROCESS.contains(&name.as_str())
+    })
+    .collect()
+}
+
+fn resume<C: Counts>(cells: &PerWorker<C::Cells>, counts: &BTreeMap<String, Vec<u64>>) {
+    resume_cells::<C>(cells.of(FIRST), counts);
+}
+
+fn resume_cells<C: Counts>(cells: &C::Cells, counts: &BTreeMap<String, Vec<u64>>) {
+    for (name, numbers) in counts {
+        if !OF_A_PROCESS.contains(&name.as_str()) {
+            C::resume(cells, name, numbers);
+        }
+    }
+}
+
+/// The items of a list that this program knows.
+fn known<'de, D: Deserializer<'de>, T: DeserializeOwned>(from: D) -> Result<Vec<T>, D::Error> {
+    let all = Vec::<serde_json::Value>::deserialize(from)?.into_iter();
+    Ok(all
+        .filter_map(|item| serde_json::from_value(item).ok())
+        .collect())
+}
+
+impl Service {
+    fn resume_clients(&self, clients: &[(IpAddr, u64, u64)], now: Moment, rng: &mut Rng) {
+        let Some(crate::service::Affinity::ClientIp(keep)) = &self.affinity else {
+            return;
+        };
+        let places: FxHashMap<u64, u32> = (0..)
+            .zip(&*self.endpoints)
+            .map(|(place, endpoint)| (endpoint.hash, place))
+            .collect();
+        let affinity = self.state().affinity_or_new(rng);
+        for (client, endpoint, left) in clients {
+            if let Some(place) = places.get(endpoint) {
+                let left = Duration::from_millis(*left).min(*keep);
+                affinity.remember(*client, *endpoint, *place, left, now);
+            }
+        }
+    }
+}
+
+/// The worker whose cells continue what was counted.
+const FIRST: WorkerId = WorkerId(0);
+const SESSIONS: &str = "sessions";
+/// Counters that do not go along: two count connections that exist now, and one is a moment by the clock of one process.
+const OF_A_PROCESS: [&str; 3] = ["idle_shared", "idle_private", "last_session"];
+/// Checks or counters of a part: a megabyte or two.
+const ITEMS: usize = 2_000;
+/// Clients of a part.
+const CLIENTS: usize = 20_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compile::{CompileContext, compile};
+    use crate::health::Outcome;
+    use crate::loops::HostAddresses;
+    use crate::table::{self, Format};
+
+    fn plan(overrides: &[OverrideChange], rng: &mut Rng) -> Plan {
+        let text = br#"{"version": 1,
+            "frontends": [{"name": "f", "bind": ["127.0.0.1:80"], "protocol": "tcp", "service": "s"}],
+            "services": [{"name": "s", "health": {"mode": "tcp", "rise": 2, "fall": 3}, "affinity": {"client-ip": "10m"},
+                "endpoints": [{"address": "10.0.0.1:80"}, {"address": "10.0.0.2:80"}]}]}"#;
+        let table = table::parse(text, Format::Json).unwrap();
+        let mut context = CompileContext {
+            now: Moment(0),
+            workers: 2,
+            ipv6: false,
+            host: &HostAddresses::default(),
+            rng,
+        };
+        let plan = compile(table, &Plan::default(), &mut context);
+        let mut changed = plan.overrides().clone();
+        overrides.iter().for_each(|change| changed.change(change));
+        crate::compile::revise(&plan, changed, &mut context)
+    }
+
+    fn sent(parts: Vec<State>) -> State {
+        let mut all = State::default();
+        for part in parts {
+            let text = serde_json::to_vec(&part).unwrap();
+            all.add(serde_json::from_slice(&text).unwrap());
+        }
+        all
+    }
+
+    #[test]
+    fn what_one_process_knows_the_next_one_knows() {
+        let mut rng = Rng::new(1);
+        let address = |text: &str| text.parse::<SocketAddr>().unwrap();
+        let changes = [
+            OverrideChange::Weight("s".parse().unwrap(), address("10.0.0.1:80"), Some(7)),
+            OverrideChange::State(
+                "s".parse().unwrap(),
+                address("10.0.0.2:80"),
+                Some(table::State::Draining),
+            ),
+            OverrideChange::Closed("f".parse().unwrap(), true),
+        ];
+        let old = plan(&changes, &mut rng);
+        let now = Moment(100_000);
+        let service = &old.services()[0];
+        let down = service.endpoints()[1].live();
+        let mut monitor = Monitor::unproven(service.spec().checks().unwrap(), true, Moment(0));
+        monitor.observe(Moment(90_000), Outcome::ConnectTimeout, Duration::ZERO);
+        down.resume(ForcedHealth::Down, monitor);
+        down.counters(WorkerId(1)).sessions.add(5);
+        down.counters(WorkerId(0)).sessions.add(1);
+        down.counters(WorkerId(0)).idle_shared.add(1);
+        down.counters(WorkerId(1)).total_ms_max.add(9);
+        let frontend = old.frontends()[0].state();
+        frontend.counters().of(WorkerId(1)).refused[2].add(3);
+        let hash = service.endpoints()[1].hash;
+        let client: IpAddr = "192.0.2.7".parse().unwrap();
+        let keep = Duration::from_secs(60);
+        let affinity = service.state().affinity_or_new(&mut rng);
+        affinity.remember(client, hash, 1, keep, now);
+
+        let state = sent(State::parts(&old, None, now));
+        assert_eq!(state.overrides.len(), 3);
+        let next = plan(&state.overrides, &mut rng);
+        assert_eq!(next.overrides(), old.overrides());
+        let later = Moment(2_000);
+        state.resume(&next, later, &mut rng);
+        let service = &next.services()[0];
+        let endpoint = service.endpoints()[1].live();
+        assert!(!endpoint.is_passing() && service.endpoints()[0].live().is_passing());
+        let known = endpoint.monitor().unwrap();
+        assert_eq!((known.points, known.downs, known.last), (0, 1, None));
+        assert_eq!(known.renewed(service.spec().checks().unwrap()), known);
+        let counts = endpoint.counts();
+        assert_eq!((counts.sessions, counts.idle_shared), (6, 0));
+        assert_eq!(counts.total_ms_max, 9);
+        assert_eq!(next.frontends()[0].state().counts().refused[2], 3);
+        let found = service.state().affinity().unwrap().find(client, later);
+        assert_eq!(found, Some((hash, later.after(keep))));
+    }
+
+    #[test]
+    fn what_is_not_known_is_skipped() {
+        let text = r#"{"later": 1, "overrides": [{"weight": ["s", "10.0.0.1:80", 7]}, {"colour": ["s", "red"]}, 4],
+            "checks": [{"service": "s", "address": "10.0.0.1:80", "health": "down", "mood": "low"}, {"service": 7}],
+            "counters": [{"of": "endpoint", "name": "s", "address": "10.0.0.1:80", "counts": {"sessions": [4, 4], "songs": [2], "responses": [1]}},
+                {"of": "planet", "name": "s", "counts": {}}]}"#;
+        let state: State = serde_json::from_str(text).unwrap();
+        assert_eq!(state.overrides.len(), 1);
+        let mut rng = Rng::new(1);
+        let plan = plan(&state.overrides, &mut rng);
+        state.resume(&plan, Moment(5), &mut rng);
+        let endpoint = &plan.services()[0].endpoints()[0];
+        assert_eq!(
+            (endpoint.weight(), endpoint.live().is_passing()),
+            (7, false)
+        );
+        assert_eq!(endpoint.live().counts().sessions, 4);
+    }
+
+    #[test]
+    fn keys_are_not_shown() {
+        let tickets = Tickets {
+            keys: vec!["c2VjcmV0".into()],
+            rotates_ms: 1,
+        };
+        assert!(!format!("{tickets:?}").contains("c2VjcmV0"));
+    }
+}

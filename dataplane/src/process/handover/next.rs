@@ -1,0 +1,467 @@
+//! The process that begins: it asks for the sockets, and takes them once it can serve.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream as StdUnixStream;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use ballast_core::handover::{self, Handed, MOST_STATE, Message, Offer, Ready, Request, State};
+use ballast_core::plan::SocketKey;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, recv};
+use socket2::Socket;
+use tokio::net::UnixStream;
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::{Decision, GOES_ON, PROGRAM, READY_WITHIN, groups, is_end, wire};
+use crate::os::limits::Budget;
+use crate::os::sys;
+use crate::os::threads::{self, Pace};
+use crate::process::start_error::StartError;
+use crate::process::succession::is_permitted;
+
+/// What the process before offers to this one. Where this is dropped, the other one goes on as before.
+#[derive(Debug)]
+pub struct Inherited {
+    /// The locks, by their names.
+    pub(crate) locks: HashMap<String, OwnedFd>,
+    /// The sockets of files, by the names of their locks.
+    pub(crate) files: HashMap<String, Placed>,
+    /// Where everything is answered.
+    pub(crate) admin: BTreeMap<SocketAddr, Placed>,
+    /// Where health alone is answered.
+    pub(crate) healthz: BTreeMap<SocketAddr, Placed>,
+    pub(crate) sockets: InheritedSockets,
+    /// Cancelled when all of this is the process's own.
+    pub(crate) taken: CancellationToken,
+}
+
+/// A descriptor, and its place in the offer.
+pub(crate) type Placed = (usize, OwnedFd);
+
+/// The sockets of clients, and the process that has them, too.
+#[derive(Debug)]
+pub(crate) struct InheritedSockets {
+    by_key: BTreeMap<SocketKey, Vec<(usize, Socket)>>,
+    /// All sockets of the offer that somebody may be waiting at.
+    listening: usize,
+    /// The places of those that this process does not want.
+    unwanted: Vec<usize>,
+    old: Old,
+    decision: Decision,
+}
+
+/// The process that runs.
+#[derive(Debug)]
+struct Old {
+    connection: StdUnixStream,
+    pid: Option<u32>,
+    program: String,
+}
+
+/// The sockets that this process may have. Until it takes them, the process before goes on.
+#[derive(Debug)]
+pub(crate) struct Takeover {
+    sockets: BTreeMap<SocketKey, Vec<Socket>>,
+    inherited: usize,
+    listening: usize,
+    old: Old,
+    /// `None`: that process is no more.
+    connection: Option<UnixStream>,
+    decision: Decision,
+}
+
+impl Inherited {
+    /// Asks the process that listens at `path` for its sockets. `None`: there is none. Must be called within a runtime.
+    pub async fn ask(path: &Path) -> Result<Option<Self>, StartError> {
+        let failed = |why: String| StartError::Socket {
+            flag: FLAG,
+            path: path.into(),
+            why,
+        };
+        let until = Instant::now() + ASKS_AGAIN_WITHIN;
+        loop {
+            let Some(mut connection) = connect(path).await.map_err(failed)? else {
+                return Ok(None);
+            };
+            let received = timeout(OFFERS_WITHIN, receive(&mut connection)).await;
+            let received = received.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
+            return match received {
+                // It has just ended, or was replaced by the one that answers there now.
+                Ok(Answer::Gone) if Instant::now() < until => {
+                    sleep(ASK_AGAIN_EVERY).await;
+                    continue;
+                }
+                Ok(Answer::Gone | Answer::Ending) => Ok(None),
+                Ok(Answer::Refused(why)) => Err(failed(format!("not handed over: {why}"))),
+                Ok(Answer::Offer(offer, descriptors)) => Self::of(connection, offer, descriptors)
+                    .map(Some)
+                    .map_err(|error| failed(broken(&error))),
+                Err(error) => Err(failed(broken(&error))),
+            };
+        }
+    }
+
+    fn of(connection: UnixStream, offer: Offer, descriptors: Vec<OwnedFd>) -> io::Result<Self> {
+        // The kernel knows that of the first one that listened at the path.
+        let pid = sys::peer_pid(&connection).ok().flatten();
+        let pid = pid.map(|first| offer.pid.unwrap_or(first));
+        let connection = connection.into_std()?;
+        let decision = Decision::default();
+        watch(connection.try_clone()?, decision.clone())?;
+        let listening = offer.sockets.iter().filter(|handed| handed.listens());
+        let mut inherited = Self {
+            locks: HashMap::new(),
+            files: HashMap::new(),
+            admin: BTreeMap::new(),
+            healthz: BTreeMap::new(),
+            sockets: InheritedSockets {
+                by_key: BTreeMap::new(),
+                listening: listening.count(),
+                unwanted: Vec::new(),
+                old: Old {
+                    connection,
+                    pid,
+                    program: offer.program,
+                },
+                decision,
+            },
+            taken: CancellationToken::new(),
+        };
+        let pairs = offer.sockets.into_iter().zip(descriptors);
+        for (place, (handed, descriptor)) in pairs.enumerate() {
+            if let Some(key) = handed.key() {
+                inherited
+                    .sockets
+                    .add(key, place, Socket::from(descriptor))?;
+                continue;
+            }
+            match handed {
+                Handed::Admin(address) => {
+                    drop(inherited.admin.insert(address, (place, descriptor)));
+                }
+                Handed::Healthz(address) => {
+                    drop(inherited.healthz.insert(address, (place, descriptor)));
+                }
+                Handed::File(name) => drop(inherited.files.insert(name, (place, descriptor))),
+                Handed::Lock(name) => drop(inherited.locks.insert(name, descriptor)),
+                Handed::Tcp(_) | Handed::Udp(_) => {}
+            }
+        }
+        Ok(inherited)
+    }
+}
+
+/// What the process that runs answers.
+enum Answer {
+    Offer(Offer, Vec<OwnedFd>),
+    Refused(String),
+    /// It was told to end: it gives way by its locks.
+    Ending,
+    /// It has closed the connection.
+    Gone,
+}
+
+/// Connects to the process that listens at `path`. `None`: there is none.
+async fn connect(path: &Path) -> Result<Option<UnixStream>, String> {
+    let connection = match UnixStream::connect(path).await {
+        Ok(connection) => connection,
+        Err(error) if is_nobody(&error) => return Ok(None),
+        Err(error) => {
+            return Err(format!(
+                "the process there cannot be asked: {error}; start the next one as the user of the one that runs"
+            ));
+        }
+    };
+    if !is_permitted(&connection) {
+        return Err(
+            "the process there is another user's; choose a path in a folder that only the user of this process may write to".into(),
+        );
+    }
+    Ok(Some(connection))
+}
+
+/// Whether a process listens at `path` that this one was to take over from.
+#[must_use]
+pub fn is_served(path: &Path) -> bool {
+    !StdUnixStream::connect(path).is_err_and(|error| is_nobody(&error))
+}
+
+async fn receive(connection: &mut UnixStream) -> io::Result<Answer> {
+    let request = Message::Request(Request::own(PROGRAM));
+    match wire::send(connection, &request).await {
+        Err(error) if is_end(&error) => return Ok(Answer::Gone),
+        sent => sent?,
+    }
+    let offer = match wire::receive(connection).await {
+        Ok(Message::Offer(offer)) => offer,
+        Ok(Message::Refused(why)) => return Ok(Answer::Refused(why)),
+        Ok(Message::Ending) => return Ok(Answer::Ending),
+        Ok(other) => return Err(wire::invalid(format!("is a message {}", other.kind()))),
+        Err(error) if is_end(&error) => return Ok(Answer::Gone),
+        Err(error) => return Err(error),
+    };
+    if let Err(why) = offer.is_understood() {
+        return Ok(Answer::Refused(why));
+    }
+    // The descriptors come before anything else raises the limit.
+    Budget::claim();
+    let descriptors = wire::receive_descriptors(connection, offer.sockets.len()).await?;
+    Ok(Answer::Offer(offer, descriptors))
+}
+
+fn is_nobody(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused
+    )
+}
+
+fn broken(error: &io::Error) -> String {
+    let why = match error.kind() {
+        io::ErrorKind::TimedOut => format!("did not come within {OFFERS_WITHIN:?}"),
+        _ if is_end(error) => "breaks off".to_owned(),
+        _ => error.to_string(),
+    };
+    format!(
+        "what the process there hands over {why}; it goes on as before: start the next one again, or end that one first"
+    )
+}
+
+impl InheritedSockets {
+    fn add(&mut self, key: SocketKey, place: usize, socket: Socket) -> io::Result<()> {
+        let local = socket.local_addr()?.as_socket();
+        let is_it = local.is_some_and(|local| {
+            let port = key.address.port();
+            local.ip() == key.address.ip() && (port == 0 || local.port() == port)
+        });
+        if !is_it {
+            return Err(wire::invalid(format!("has another socket for {key}")));
+        }
+        self.by_key.entry(key).or_default().push((place, socket));
+        Ok(())
+    }
+
+    /// This process wants none of the sockets at these places.
+    pub(crate) fn leave(&mut self, places: impl IntoIterator<Item = usize>) {
+        self.unwanted.extend(places);
+    }
+
+    /// Where it is decided whether this process takes over.
+    pub(crate) fn decision(&self) -> Decision {
+        self.decision.clone()
+    }
+
+    /// Tells the other process that this one can serve, and waits until it may have the sockets of the `wanted` ones. The others
+    /// are closed by the process that had them. Returns what that one knows, too. An error: that one goes on, and this one must not serve.
+    pub(crate) async fn ready(mut self, wanted: &[SocketKey]) -> Result<(Takeover, State), String> {
+        let wanted: HashSet<&SocketKey> = wanted.iter().collect();
+        let (kept, unwanted): (BTreeMap<_, _>, BTreeMap<_, _>) = self
+            .by_key
+            .into_iter()
+            .partition(|(key, _)| wanted.contains(key));
+        let places = unwanted.values().flatten().map(|(place, _)| *place);
+        self.unwanted.extend(places);
+        // Whoever waits at them is accepted by the process that knows where to.
+        drop(unwanted);
+        let inherited = self.listening - self.unwanted.len();
+        let ready = Ready {
+            unwanted: self.unwanted,
+            groups: groups(),
+        };
+        let (connection, state) = self.old.gives_way(ready).await?;
+        let sockets = kept.into_iter().map(|(key, sockets)| {
+            let sockets = sockets.into_iter().map(|(_, socket)| socket);
+            (key, sockets.collect())
+        });
+        let takeover = Takeover {
+            sockets: sockets.collect(),
+            inherited,
+            listening: self.listening,
+            old: self.old,
+            connection,
+            decision: self.decision,
+        };
+        Ok((takeover, state))
+    }
+}
+
+impl Takeover {
+    /// How many sockets this process takes, and of how many.
+    pub(crate) fn numbers(&self) -> (usize, usize) {
+        (self.inherited, self.listening)
+    }
+
+    /// Takes the sockets: from here on this process serves, and the one before does not. An error: that one goes on, and this one
+    /// must not serve.
+    pub(crate) async fn take(self) -> Result<BTreeMap<SocketKey, Vec<Socket>>, String> {
+        let Self {
+            sockets,
+            inherited,
+            listening,
+            old,
+            connection,
+            decision,
+        } = self;
+        if !decision.take() {
+            return Err(format!("{old} goes on: this process was told to end"));
+        }
+        let rest = match connection {
+            Some(connection) => old.confirm(connection).await?,
+            None => Gone::Yes,
+        };
+        let rest = match rest {
+            Gone::No => "which finishes its connections",
+            Gone::Yes => "which has ended meanwhile",
+        };
+        tracing::info!("inherited {inherited} of {listening} sockets from {old}, {rest}");
+        Ok(sockets)
+    }
+}
+
+/// Whether the process that had the sockets is no more.
+enum Gone {
+    No,
+    Yes,
+}
+
+impl Old {
+    /// Waits until this process may have the sockets. Without a connection the other one is no more.
+    async fn gives_way(&self, ready: Ready) -> Result<(Option<UnixStream>, State), String> {
+        let failed = |error: io::Error| format!("{self}: {error}");
+        let connection = self.connection.try_clone().map_err(failed)?;
+        let mut connection = UnixStream::from_std(connection).map_err(failed)?;
+        // Where that process has given up waiting, its last message says so.
+        wire::send(&mut connection, &Message::Ready(ready))
+            .await
+            .ok();
+        let (mut state, mut received) = (State::default(), 0);
+        loop {
+            return match wire::receive_sized(&mut connection).await {
+                Ok((Message::State(part), length)) => {
+                    received += length;
+                    if received <= MOST_STATE {
+                        state.add(part);
+                    }
+                    continue;
+                }
+                Ok((Message::Yours, _)) => Ok((Some(connection), state)),
+                Ok((Message::Refused(why), _)) => Err(format!("{self} goes on: {why}")),
+                Ok((other, _)) => Err(format!("{self} answers by a message {}", other.kind())),
+                Err(error) if is_end(&error) => Ok((None, state)),
+                Err(error) => Err(failed(error)),
+            };
+        }
+    }
+
+    /// Tells the other process that this one has the sockets.
+    async fn confirm(&self, mut connection: UnixStream) -> Result<Gone, String> {
+        if wire::send(&mut connection, &Message::Mine).await.is_ok() {
+            return Ok(Gone::No);
+        }
+        // It has ended, or it has given up waiting and said so.
+        match wire::receive(&mut connection).await {
+            Ok(Message::Refused(why)) => Err(format!("{self} goes on: {why}")),
+            _ => Ok(Gone::Yes),
+        }
+    }
+}
+
+/// Ends this process where the one that runs refuses, or where this one has not begun to serve in time: a thread of its own watches,
+/// since all others may hang. A process that hangs would keep sockets and locks that are no longer its.
+fn watch(connection: StdUnixStream, decision: Decision) -> io::Result<()> {
+    let until = Instant::now() + READY_WITHIN;
+    threads::spawn("handover".into(), Pace::Quiet, move || {
+        if let Some(why) = must_end(&connection, &decision, until)
+            && decision.give_up()
+        {
+            tracing::error!("--handover: {why}");
+            ballast_log::flush(LAST_LINES);
+            std::process::exit(i32::from(GOES_ON));
+        }
+    })?;
+    Ok(())
+}
+
+/// Waits until this process has taken over or given up (`None`), or must end. Returns why it must.
+fn must_end(connection: &StdUnixStream, decision: &Decision, until: Instant) -> Option<String> {
+    while decision.is_open() {
+        if Instant::now() >= until {
+            return Some(format!(
+                "this process could not serve within {READY_WITHIN:?}, and the one that runs goes on; look for a table, a file or a disk that takes so long"
+            ));
+        }
+        let mut watched = [PollFd::new(connection, PollFlags::RDHUP)];
+        // A signal to this thread only shortens the pause.
+        let has_changed = poll(&mut watched, Some(&LOOK_EVERY)).is_ok_and(|ready| ready > 0);
+        if !has_changed {
+            continue;
+        }
+        match refused(connection) {
+            Some(Said::Refused(why)) => {
+                return Some(format!("the process that runs goes on: {why}"));
+            }
+            // It has ended: this one shall serve, however late.
+            Some(Said::Nothing) => return None,
+            // That is for whoever reads it.
+            None => std::thread::sleep(LOOK_SOON),
+        }
+    }
+    None
+}
+
+/// The last message of the process that runs, once that has closed the connection.
+enum Said {
+    Nothing,
+    Refused(String),
+}
+
+fn refused(connection: &StdUnixStream) -> Option<Said> {
+    let mut bytes = [0; LONGEST_REFUSAL];
+    let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+    let read = match recv(connection, &mut bytes, flags) {
+        Ok((_, 0)) => return Some(Said::Nothing),
+        Ok((_, read)) => read,
+        // It was reset with a message of this process unread.
+        Err(Errno::CONNRESET) => return Some(Said::Nothing),
+        Err(_) => return None,
+    };
+    let (head, text) = bytes.get(..read)?.split_first_chunk()?;
+    let text = text.get(..handover::length(*head).ok()?)?;
+    match Message::decode(text) {
+        Ok(Message::Refused(why)) => Some(Said::Refused(why)),
+        _ => None,
+    }
+}
+
+impl fmt::Display for Old {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.pid {
+            Some(pid) => write!(f, "the process with pid {pid}")?,
+            None => write!(f, "a process in another pid namespace")?,
+        }
+        write!(f, " (ballast {})", self.program)
+    }
+}
+
+/// The flag that names the path.
+const FLAG: &str = "--handover";
+/// Time for the process that runs to send all its sockets. It may be applying a large table.
+const OFFERS_WITHIN: Duration = Duration::from_secs(30);
+/// Time for another process to answer at the path, where one has just ended or was replaced.
+const ASKS_AGAIN_WITHIN: Duration = Duration::from_secs(2);
+const ASK_AGAIN_EVERY: Duration = Duration::from_millis(50);
+/// How long the last lines of the log may take.
+const LAST_LINES: Duration = Duration::from_millis(500);
+const LOOK_EVERY: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 200_000_000,
+};
+const LOOK_SOON: Duration = Duration::from_millis(20);
+const LONGEST_REFUSAL: usize = 4096;

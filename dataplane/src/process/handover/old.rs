@@ -1,0 +1,373 @@
+//! The process that runs: it answers at the path of `--handover`, and gives way to the one that can serve.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixListener as StdUnixListener;
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ballast_core::handover::{CONFIRMS, Handed, LONGEST, MOST_STATE, Message, Offer, Ready, State};
+use rustix::net::{Shutdown, shutdown};
+use tokio::io::AsyncWriteExt;
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{Instant, sleep, timeout};
+
+use super::{Hold, Lent, Loan, PROGRAM, READY_WITHIN, groups, inode, is_end, wire};
+use crate::os::sys;
+use crate::process::succession::{Succession, is_permitted};
+
+/// The sockets that the next process has, by the kernel's numbers and by the names of locks.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct HandedOver {
+    /// The number of that process, where it can be known.
+    pub(crate) pid: Option<u32>,
+    /// Whether it is in the control groups of this process, as those of one service are.
+    pub(crate) is_of_this_service: bool,
+    /// Those of clients and of the admin side.
+    pub(crate) inodes: BTreeSet<u64>,
+    /// Those of files and locks.
+    pub(crate) names: BTreeSet<String>,
+}
+
+/// What hands sockets over.
+#[derive(Debug)]
+pub(crate) struct Giver<F> {
+    pub(crate) succession: Succession,
+    /// The threads that have sockets.
+    pub(crate) threads: Vec<mpsc::UnboundedSender<Loan>>,
+    /// What has apply hold still.
+    pub(crate) holds: mpsc::UnboundedSender<Hold>,
+    /// The locks, and the sockets of files.
+    pub(crate) held: F,
+    /// The process that was offered the sockets, and has not said yet what becomes of it.
+    pub(crate) busy_with: RefCell<Option<String>>,
+}
+
+/// Answers at the path of `--handover` for as long as the process lives.
+pub(crate) async fn serve<F: Fn() -> Vec<Lent> + 'static>(
+    listener: StdUnixListener,
+    giver: Giver<F>,
+) {
+    let listener = match UnixListener::from_std(listener) {
+        Ok(listener) => listener,
+        Err(error) => return tracing::error!(%error, "cannot answer at the path of --handover"),
+    };
+    let giver = Rc::new(giver);
+    let served = async {
+        loop {
+            match listener.accept().await {
+                Ok((next, _)) => {
+                    let giver = Rc::clone(&giver);
+                    tokio::task::spawn_local(async move { giver.answer(next).await });
+                }
+                Err(_) => sleep(RETRY_EVERY).await,
+            }
+        }
+    };
+    // Who comes now is answered by the next process.
+    tokio::select! {
+        () = served => {}
+        () = giver.succession.wanted() => {}
+    }
+}
+
+impl<F: Fn() -> Vec<Lent>> Giver<F> {
+    async fn answer(&self, mut next: UnixStream) {
+        let who = pid_of(&next);
+        let waiting = self.succession.wait();
+        let given = match (is_permitted(&next), &waiting) {
+            (true, Some(_)) => self.give(&mut next, &who).await,
+            (true, None) => Err(Refusal::words(
+                "too many processes ask at once; end those that hang, and start it again",
+            )),
+            (false, _) => Err(Refusal::words(
+                "it is another user's process; start it as the user of the one that runs",
+            )),
+        };
+        let last = match given {
+            Ok(()) | Err(Refusal::Silent) => return,
+            Err(Refusal::Ending) => Message::Ending,
+            Err(Refusal::Words(why)) => {
+                tracing::warn!("nothing is handed over to {who}: {why}");
+                Message::Refused(why)
+            }
+        };
+        // A process that does not read is not waited for.
+        timeout(ASKS_WITHIN, wire::send(&mut next, &last))
+            .await
+            .ok();
+    }
+
+    /// Hands everything over. An error: this process goes on.
+    async fn give(&self, next: &mut UnixStream, who: &str) -> Result<(), Refusal> {
+        let version = self.asked(next).await?;
+        let _turn = self.turn(who, version).await?;
+        let offered = timeout(OFFERS_WITHIN, self.lent()).await;
+        let offered = offered.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
+        let lent = offered.map_err(|error| unsent(&error))?;
+        let all = HandedOver::of(next, &lent, &BTreeSet::new());
+        // Where this process is ended meanwhile, the next one may still begin from what it has.
+        let _offered = self.succession.offer(all);
+        let sent = timeout(OFFERS_WITHIN, send(next, version, &lent)).await;
+        let sent = sent.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
+        sent.map_err(|error| unsent(&error))?;
+        tracing::info!(
+            "the next process ({who}) has {} sockets now, and this one goes on until it can serve",
+            lent.len()
+        );
+        let ready = tokio::select! {
+            ready = until_ready(next) => ready?,
+            why = self.succession.withdrawn() => return Err(Refusal::words(why)),
+        };
+        let mut handed = HandedOver::of(next, &lent, &ready.unwanted.into_iter().collect());
+        handed.is_of_this_service = ready.groups.is_some() && ready.groups == groups();
+        drop(lent);
+        let (_hold, known) = self.hold().await?;
+        if let Some(why) = self.succession.why_withdrawn() {
+            return Err(Refusal::words(why));
+        }
+        if version >= CONFIRMS {
+            let told = timeout(OFFERS_WITHIN, send_state(next, known)).await;
+            told.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+                .map_err(untold)?;
+        }
+        until_taken(next, version).await?;
+        self.succession.hand_over(Arc::new(handed));
+        self.succession.free().await;
+        self.succession.set_replaced();
+        Ok(())
+    }
+
+    /// The version in which the next process asks for the sockets.
+    async fn asked(&self, next: &mut UnixStream) -> Result<u32, Refusal> {
+        match timeout(ASKS_WITHIN, wire::receive(next)).await {
+            Ok(Ok(Message::Request(request))) => request.answered_in().map_err(Refusal::Words),
+            Ok(Ok(other)) => Err(Refusal::Words(unexpected(&other))),
+            Ok(Err(error)) if is_end(&error) => Err(Refusal::Silent),
+            Ok(Err(error)) => Err(Refusal::Words(format!("what it asks {error}"))),
+            Err(_) => Err(Refusal::Words(format!(
+                "it asks nothing for {ASKS_WITHIN:?}"
+            ))),
+        }
+    }
+
+    /// Waits until no other process is taking over. One that has just gone is noticed soon.
+    async fn turn(&self, who: &str, version: u32) -> Result<Turn<'_>, Refusal> {
+        let until = Instant::now() + ASKS_WITHIN;
+        loop {
+            if self.succession.handed().is_some() {
+                // The one that has taken over answers at the path.
+                return Err(Refusal::Silent);
+            }
+            if self.succession.is_ending() {
+                return Err(match version {
+                    CONFIRMS.. => Refusal::Ending,
+                    _ => Refusal::Silent,
+                });
+            }
+            let Some(other) = self.busy_with.borrow().clone() else {
+                self.busy_with.replace(Some(who.into()));
+                return Ok(Turn(&self.busy_with));
+            };
+            if Instant::now() >= until {
+                return Err(Refusal::Words(format!(
+                    "another process is taking over now ({other}); end one of the two"
+                )));
+            }
+            sleep(RETRY_EVERY).await;
+        }
+    }
+
+    /// All sockets of this process.
+    async fn lent(&self) -> io::Result<Vec<Lent>> {
+        let mut lent = (self.held)();
+        for thread in &self.threads {
+            let (asked, answer) = oneshot::channel();
+            let has_asked = thread.send(asked).is_ok();
+            // Half of the sockets must not go over.
+            let all = if has_asked { answer.await.ok() } else { None };
+            lent.extend(all.ok_or(io::ErrorKind::Interrupted)?);
+        }
+        Ok(lent)
+    }
+
+    /// Has apply change nothing until the returned value is dropped. Returns what is known.
+    async fn hold(&self) -> Result<(oneshot::Sender<()>, Vec<State>), Refusal> {
+        let (guard, until) = oneshot::channel();
+        let (held, holding) = oneshot::channel();
+        // Where this fails, this process is ending and changes nothing any more.
+        self.holds.send(Hold { held, until }).ok();
+        match timeout(OFFERS_WITHIN, holding).await {
+            Ok(known) => Ok((guard, known.unwrap_or_default())),
+            Err(_) => Err(Refusal::Words(format!(
+                "the process that runs has been applying a table for {OFFERS_WITHIN:?}; start the next one again"
+            ))),
+        }
+    }
+}
+
+/// The process that is taking over. Others wait until this is dropped.
+struct Turn<'a>(&'a RefCell<Option<String>>);
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.0.replace(None);
+    }
+}
+
+async fn send(next: &mut UnixStream, version: u32, lent: &[Lent]) -> io::Result<()> {
+    let offer = Message::Offer(Offer {
+        version,
+        program: PROGRAM.into(),
+        pid: Some(std::process::id()),
+        sockets: lent.iter().map(|one| one.handed.clone()).collect(),
+    });
+    wire::send(next, &offer).await?;
+    let descriptors: Vec<_> = lent.iter().map(|one| one.descriptor.as_fd()).collect();
+    wire::send_descriptors(next, &descriptors).await
+}
+
+/// Sends what is known, as far as there is room for it.
+async fn send_state(next: &mut UnixStream, known: Vec<State>) -> io::Result<()> {
+    let mut sent = 0;
+    for part in known {
+        let bytes = Message::State(part).encode();
+        sent += bytes.len();
+        if sent > MOST_STATE || bytes.len() > LONGEST {
+            tracing::warn!(
+                "clients with affinity of the last services do not go along: what is known is more than {MOST_STATE} bytes"
+            );
+            break;
+        }
+        next.write_all(&bytes).await?;
+    }
+    Ok(())
+}
+
+/// Waits until the next process can serve.
+async fn until_ready(next: &mut UnixStream) -> Result<Ready, Refusal> {
+    match timeout(READY_WITHIN, wire::receive(next)).await {
+        Ok(Ok(Message::Ready(ready))) => Ok(ready),
+        Ok(Ok(other)) => Err(Refusal::Words(unexpected(&other))),
+        Ok(Err(error)) if is_end(&error) => Err(Refusal::words(
+            "it has ended before it could serve, and its log says why; this process goes on as before",
+        )),
+        Ok(Err(error)) => Err(Refusal::Words(format!("what it says {error}"))),
+        Err(_) => Err(Refusal::Words(format!(
+            "it could not serve within {READY_WITHIN:?}, and its log may say why; end it if it hangs: the process that runs goes on as before"
+        ))),
+    }
+}
+
+/// Lets the next process have the sockets, and waits until it confirms that it has them. An error: it does not have them.
+async fn until_taken(next: &mut UnixStream, version: u32) -> Result<(), Refusal> {
+    let end = next.as_fd().try_clone_to_owned().map_err(untold)?;
+    let told = timeout(ASKS_WITHIN, wire::send(next, &Message::Yours)).await;
+    told.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+        .map_err(untold)?;
+    if version < CONFIRMS {
+        return Ok(());
+    }
+    let mut saying = pin!(wire::receive(next));
+    let said = match timeout(CONFIRMS_WITHIN, saying.as_mut()).await {
+        Ok(said) => said,
+        Err(_) => {
+            let why = format!("it has not confirmed within {CONFIRMS_WITHIN:?}");
+            rustix::io::write(&end, &Message::Refused(why).encode()).ok();
+            // From here on its confirmation has arrived, or it fails to send one.
+            shutdown(&end, Shutdown::Both).ok();
+            saying.await
+        }
+    };
+    match said {
+        Ok(Message::Mine) => Ok(()),
+        Ok(other) => Err(Refusal::Words(unexpected(&other))),
+        Err(error) if is_end(&error) => Err(Refusal::words(
+            "it ended, or did not answer, when it was to take over, and its log may say why; this process goes on as before",
+        )),
+        Err(error) => Err(Refusal::Words(format!("what it says {error}"))),
+    }
+}
+
+impl HandedOver {
+    /// What `next` has of what was lent.
+    fn of(next: &UnixStream, lent: &[Lent], unwanted: &BTreeSet<usize>) -> Self {
+        let mut handed = Self {
+            pid: sys::peer_pid(next).ok().flatten(),
+            ..Self::default()
+        };
+        for (place, lent) in lent.iter().enumerate() {
+            if unwanted.contains(&place) {
+                continue;
+            }
+            match &lent.handed {
+                Handed::File(name) => drop(handed.names.insert(name.clone())),
+                // Which process has it makes no difference.
+                Handed::Lock(_) => {}
+                Handed::Tcp(_) | Handed::Udp(_) | Handed::Admin(_) | Handed::Healthz(_) => {
+                    handed.inodes.extend(inode(&*lent.descriptor));
+                }
+            }
+        }
+        handed
+    }
+}
+
+/// Why nothing is handed over.
+enum Refusal {
+    /// The other process has gone, or asks again: there is nothing to say.
+    Silent,
+    /// This process was told to end.
+    Ending,
+    Words(String),
+}
+
+impl Refusal {
+    fn words(why: &str) -> Self {
+        Self::Words(why.into())
+    }
+}
+
+fn untold(error: io::Error) -> Refusal {
+    if is_end(&error) {
+        return Refusal::words(
+            "it ended when it was to take over, and its log may say why; this process goes on as before",
+        );
+    }
+    Refusal::Words(format!(
+        "it cannot be told that it may serve: {error}; this process goes on as before"
+    ))
+}
+
+fn unsent(error: &io::Error) -> Refusal {
+    Refusal::Words(format!("the sockets cannot be sent: {error}"))
+}
+
+fn unexpected(message: &Message) -> String {
+    format!(
+        "its message {} is not the one that comes next",
+        message.kind()
+    )
+}
+
+fn pid_of(other: &UnixStream) -> String {
+    // The kernel says 0 of a process in another namespace.
+    let pid = other.peer_cred().ok().and_then(|peer| peer.pid());
+    match pid.filter(|pid| *pid != 0) {
+        Some(pid) => format!("pid {pid}"),
+        None => "of another pid namespace".into(),
+    }
+}
+
+/// Time for a process that has connected to ask.
+const ASKS_WITHIN: Duration = Duration::from_secs(2);
+/// Time for the threads to lend their sockets, and for the other process to receive them.
+const OFFERS_WITHIN: Duration = Duration::from_secs(30);
+/// Time for the next process to confirm that it has the sockets, once it may.
+const CONFIRMS_WITHIN: Duration = Duration::from_secs(10);
+const RETRY_EVERY: Duration = Duration::from_millis(50);

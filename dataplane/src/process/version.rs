@@ -1,0 +1,13 @@
+//! What was built.
+
+use std::sync::LazyLock;
+
+/// The commit of the source, as the variable `BALLAST_COMMIT` named it when this was built.
+pub const COMMIT: &str = match option_env!("BALLAST_COMMIT") {
+    Some(commit) => commit,
+    None => "unknown",
+};
+
+/// The version and the commit, as `--version` prints them.
+pub static VERSION: LazyLock<String> =
+    LazyLock::new(|| format!("{} (commit {COMMIT})", env!("CARGO_PKG_VERSION")));

@@ -1,0 +1,91 @@
+//! `ballast upgrade`: starts the next process as the one that runs was started.
+
+use std::fs::File;
+use std::process::Stdio;
+
+use rustix::process::{Pid, kill_process};
+
+use super::*;
+use crate::process::{Ended, replace};
+
+/// `ballast run` that writes to a file: the next process writes there, too.
+fn run(place: &Place, log: &Path) -> Process {
+    let log = File::options().create(true).append(true).open(log).unwrap();
+    let mut run = place.run(&["--threads", "2"]);
+    let process = Process::spawn_into(&mut run, Stdio::null(), log.into());
+    process.until("it serves", || {
+        get(place.admin.parse().unwrap(), "/readyz").is_ok_and(|(status, _)| status == 200)
+    });
+    process
+}
+
+fn upgrade(path: &Path, program: &[&str]) -> Ended {
+    let mut upgrade = command(BALLAST);
+    upgrade.arg("upgrade").arg("--handover").arg(path);
+    to_its_end(upgrade.args(program))
+}
+
+#[test]
+fn the_next_process_is_started_as_the_one_that_runs_was_and_takes_over() {
+    let place = Place::new();
+    let log = place.folder.path().join("log");
+    let mut first = run(&place, &log);
+    let clients = Clients::of(&place);
+    let mut before = first.pid().to_string();
+    for program in [&[][..], &[BALLAST]] {
+        let ended = upgrade(&place.handover(), program);
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+        let words = format!("in place of pid {before}: inherited 11 of 11 sockets\n");
+        assert!(ended.out.ends_with(&words), "{ended:?}");
+        first.until("the next one answers", || place.pid() != before);
+        before = place.pid();
+        assert!(
+            ended.out.starts_with(&format!("pid {before} serves")),
+            "{ended:?}"
+        );
+    }
+    assert_eq!(first.ends(), Some(0));
+    clients.end_without_failure();
+    let logged = fs::read_to_string(&log).unwrap();
+    assert_eq!(logged.matches("workers=2").count(), 3, "{logged}");
+    kill_process(
+        Pid::from_raw(before.parse().unwrap()).unwrap(),
+        Signal::TERM,
+    )
+    .unwrap();
+    first.until("its end", || !place.handover().exists());
+}
+
+#[test]
+fn an_upgrade_that_fails_is_said_and_changes_nothing() {
+    let place = Place::new();
+    let ended = upgrade(&place.handover(), &[]);
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    assert!(
+        ended
+            .err
+            .contains("no ballast of this user hands over there"),
+        "{ended:?}"
+    );
+
+    let log = place.folder.path().join("log");
+    let mut first = run(&place, &log);
+    let goes_on = format!("the process with pid {} goes on", first.pid());
+    for (program, words) in [
+        ("false", "cannot be started"),
+        ("/bin/false", "the next process has ended (exit status: 1)"),
+    ] {
+        let ended = upgrade(&place.handover(), &[program]);
+        assert_eq!(ended.code, Some(75), "{ended:?}");
+        assert!(
+            ended.err.contains(words) && ended.err.contains(&goes_on),
+            "{ended:?}"
+        );
+    }
+    replace(&place.folder, "version: none\n");
+    let ended = upgrade(&place.handover(), &[]);
+    assert_eq!(ended.code, Some(75), "{ended:?}");
+    assert!(ended.err.contains("exit status: 75"), "{ended:?}");
+    assert_eq!(place.pid(), first.pid().to_string());
+    assert!(first.is_running());
+}
