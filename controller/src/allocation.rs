@@ -8,20 +8,37 @@ use std::fmt;
 use std::net::IpAddr;
 
 use crate::observe::Protocol;
+use crate::pools::Announce;
+use crate::settings::Selector;
 
 /// The type of the condition.
 pub(crate) const ALLOCATED: &str = "ballast.dev/Allocated";
+
+/// The word of the condition of a Service that is no LoadBalancer with the namespace of the Ballast that gave: several may give to one.
+pub(crate) const GIVEN_BY: &str = "by=";
 
 /// What a Service was given.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Allocation {
     pub at: At,
     /// The pool that the addresses are from.
-    pub pool: Option<String>,
+    pub pool: Option<FromPool>,
     /// The ports that listen for the Service alone.
     pub ports: BTreeSet<NodePort>,
     /// The shared HTTP and HTTPS ports that lead to the Service, by number.
     pub routes: BTreeSet<u16>,
+}
+
+/// The pool of an allocation, and what nodes and later publishers must know of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FromPool {
+    pub name: String,
+    /// The nodes that may hold its addresses; `None`: all.
+    pub nodes: Option<Selector>,
+    /// Whether the Service is internal.
+    pub internal: bool,
+    /// How the network learns where its addresses are.
+    pub announce: Announce,
 }
 
 /// The addresses at which the ports of a Service listen.
@@ -56,12 +73,20 @@ impl Allocation {
     pub(crate) fn read(message: &str) -> Option<Self> {
         let mut at = None;
         let mut pool = None;
+        let (mut nodes, mut internal) = (None, false);
+        let mut announce = Announce::default();
         let mut ports = BTreeSet::new();
         let mut routes = BTreeSet::new();
         for word in message.split_ascii_whitespace() {
             match word.split_once('=') {
                 Some(("addresses", text)) => at = At::read(text),
                 Some(("pool", text)) => pool = Some(text.to_owned()),
+                Some(("nodes", text)) => nodes = text.replace('+', " ").parse().ok(),
+                Some(("internal", text)) => internal = text == "true",
+                // A word of a later build stands for a way that this one does not know.
+                Some(("announce", text)) => {
+                    announce = Announce::read(text).unwrap_or(Announce::Nobody);
+                }
                 Some(("ports", text)) => ports.extend(text.split(',').filter_map(NodePort::read)),
                 Some(("routes", text)) => {
                     let numbers = text.split(',').filter_map(NodePort::read);
@@ -72,7 +97,12 @@ impl Allocation {
         }
         Some(Self {
             at: at?,
-            pool,
+            pool: pool.map(|name| FromPool {
+                name,
+                nodes,
+                internal,
+                announce,
+            }),
             ports,
             routes,
         })
@@ -83,7 +113,17 @@ impl fmt::Display for Allocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "addresses={}", self.at)?;
         if let Some(pool) = &self.pool {
-            write!(f, " pool={pool}")?;
+            write!(f, " pool={}", pool.name)?;
+            if let Some(nodes) = &pool.nodes {
+                // No label has a plus sign, and a word no space.
+                write!(f, " nodes={}", nodes.to_string().replace(' ', "+"))?;
+            }
+            if pool.internal {
+                f.write_str(" internal=true")?;
+            }
+            if pool.announce != Announce::default() {
+                write!(f, " announce={}", pool.announce.word())?;
+            }
         }
         let list = |ports: &mut dyn Iterator<Item = NodePort>| {
             let words: Vec<String> = ports.map(|port| port.to_string()).collect();
@@ -177,6 +217,9 @@ mod tests {
             "addresses=node ports=80/TCP,443/TCP",
             "addresses=node-internal ports=53/TCP,53/UDP",
             "addresses=192.0.2.10,2001:db8::10 pool=edge ports=80/TCP",
+            "addresses=192.0.2.10 pool=edge nodes=!spare,role=edge,zone+in+(a,b) internal=true ports=80/TCP",
+            "addresses=192.0.2.10 pool=edge announce=bgp ports=80/TCP",
+            "addresses=192.0.2.10 pool=lb internal=true announce=advertised ports=80/TCP",
             "addresses=node ports=3306/TCP routes=80/TCP,443/TCP",
             "addresses=node",
         ] {

@@ -1,16 +1,21 @@
-//! The writers of `publish`: for each decision they write the status, the finalizer and the annotations of Services, and events. No
-//! other part of the program writes these.
+//! The writers of `publish`: for each decision they write the status, the finalizer and the annotations of Services, the status of
+//! AddressPools, and events. No other part of the program writes these.
 //!
-//! `leader` elects the publisher that writes, by a Lease. `status` applies the part of Services that is ours, `events` writes
-//! events; `ip_mode` is the warning where the API server drops `ipMode`. `release` removes everything, for an uninstallation.
+//! `leader` elects the publisher that writes, by a Lease; `handover` is what it waits for at first. `status` applies the part of
+//! Services that is ours, `pool_status` that of AddressPools, `events` writes events. `settings` tells nodes of other settings.
+//! `release` removes everything, for an uninstallation.
 
 mod events;
-mod ip_mode;
+mod handover;
 pub(crate) mod leader;
+mod pool_status;
 mod release;
+mod settings;
 mod status;
 
 pub(crate) use events::EventWriter;
 pub(crate) use leader::{Campaign, campaign};
+pub(crate) use pool_status::PoolStatusWriter;
 pub use release::{ReleaseFlags, release};
+pub(crate) use settings::tell_settings;
 pub(crate) use status::StatusWriter;

@@ -1,7 +1,11 @@
 //! Decides: out of what is observed of the cluster, and the settings, what must be.
 //!
-//! [`decide`] is pure: no socket, clock, task or API call; equal input gives equal output, and everything is computed anew each
-//! time. Other modules act on what it returns.
+//! [`decide`] is pure: no socket, clock, task or API call; equal input gives equal output. A [`Memo`] saves work that an earlier
+//! decision has done, and changes nothing. Other modules act on what is returned.
+//!
+//! A decision has three steps: every Service is *planned* by itself (what it asks for, which no later step changes); then
+//! `allocate::allocate` gives, or on a node `allocate::obey` takes what was given (a `grant` for each Service); then `publish` says what
+//! statuses list, or on a node `table` and `report` say what it serves. Without a cluster one process does all of it.
 //!
 //! # The modules
 //!
@@ -13,14 +17,19 @@
 //! 2. **Options**: `nodes` says which nodes are load balancers, `permitted` where external names may lead, `context` is what every step reads, `endpoints` finds the endpoints
 //!    of a port; `canaries` are Services that get a part of the clients of others, `shares` their parts of a table; `options`,
 //!    `ranges`, `health` and `names` resolve what annotations and flags say about a port, `route_limit` how many routes it may have.
-//! 3. **The plan of one Service**: `site` and `placement` (where it listens), `files` and `certificate` (where TLS ends),
+//! 3. **The plan of one Service**: `site`, `asks` (what it asks of address pools) and `placement` (where it listens), `files` and `certificate` (where TLS ends),
 //!    `ports`, `external_name`, `parts` (its frontends and services). `load_balancer` and `routed` put them together as a `service_plan`.
-//! 4. **Assembly**: `allocate` gives ports of nodes to Services, by `held` and `hosts`; `kept` closes those that one node keeps for itself,
-//!    `publish` says which addresses a status lists, and `table` assembles the routing table.
-//! 5. **Validation**: `validate` finds the Services, by `owners` and `size`, that the data plane would refuse the table for.
+//! 4. **Allocation**: `allocate` makes a `grant` for each Service, by what it `has`; `taken_ports` knows who has which port of which node,
+//!    `shared_ports` and `hosts` who has the shared ports and the hosts there, `pooled` gives addresses of pools. `memo` keeps plans.
+//! 5. **What is served and published**: `table` assembles the routing table, `report` is what a node says of it, `announced` which
+//!    addresses the network is to lead here; `publish` says which addresses a status lists, without the nodes that keep a port for
+//!    themselves (`own_ports`).
+//! 6. **Validation**: `validate` finds the Services, by `owners` and `size`, that the data plane would refuse the table for.
 
 mod allocate;
 mod annotations;
+mod announced;
+mod asks;
 mod canaries;
 mod certificate;
 mod context;
@@ -28,34 +37,39 @@ mod endpoints;
 mod external_name;
 mod fault;
 mod files;
+mod grant;
+mod has;
 mod health;
-mod held;
 mod hosts;
-mod kept;
 mod load_balancer;
+mod memo;
 mod names;
 mod nodes;
 mod notice;
 mod options;
+mod own_ports;
 mod owners;
 mod parts;
 mod permitted;
 mod placement;
+mod pooled;
 mod ports;
 mod publish;
 mod ranges;
+mod report;
 mod route_limit;
 mod routed;
 mod service_plan;
+mod shared_ports;
 mod shares;
 mod site;
 mod size;
 mod status;
 mod table;
+mod taken_ports;
 mod validate;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use ballast_core::table::RoutingTable;
@@ -63,18 +77,24 @@ use serde::Serialize;
 
 use crate::observe::{Key, Observed, Remembered, Service, ServiceKind, Wanted};
 use crate::settings::{Role, Settings};
-pub(crate) use annotations::{ADDRESS, ID, LAST_GOOD, TOLD, is_read};
+pub(crate) use annotations::{ADDRESS, ID, LAST_GOOD, is_read};
+pub use announced::{Announced, AnnouncedAddress, Mode};
 use context::{Context, Slices};
 use fault::Fault;
 pub use files::{Source, WantedFile};
+use grant::Grant;
+pub use memo::Memo;
 use names::BareNames;
 use nodes::ThisNode;
 pub(crate) use nodes::is_load_balancer;
 pub use notice::{About, Kind, Notice, Reason};
 pub(crate) use owners::{owner_by_labels, served};
+pub use report::Report;
+use report::reported;
 use service_plan::ServicePlan;
+use shared_ports::SharedPorts;
 pub(crate) use status::is_foreign;
-pub use status::{Allotment, Ingress, PortError, Status, Verdict};
+pub use status::{Allotment, Ingress, PoolRow, PortError, Status, Verdict};
 pub(crate) use table::stats;
 
 /// A decision: what this node serves, and what the status, annotations and events of each Service must say.
@@ -88,6 +108,9 @@ pub struct Desired {
     pub files: BTreeSet<WantedFile>,
     /// The status of every Service in the namespaces that are watched, by name.
     pub statuses: Vec<Status>,
+    /// How much of each address pool is used. Nodes of a cluster do not know it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub pools: Vec<PoolRow>,
     /// Events about Services and Nodes, and warnings about flags, in a fixed order.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub notices: BTreeSet<Notice>,
@@ -98,34 +121,31 @@ pub struct Desired {
     /// (`ballast.dev/last-good`), so that every node has the same ones, and has them after a restart.
     #[serde(skip)]
     pub remembered: Remembered,
+    /// What the announcer of this node is to announce, once the data plane serves it.
+    #[serde(skip_serializing_if = "is_nothing")]
+    pub announced: Arc<Announced>,
     /// What this node's Lease reports beside the state of its data plane.
     #[serde(skip)]
     pub report: Arc<Report>,
 }
 
-/// What a node decides and the publisher cannot know: the node reports it in its Lease.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Report {
-    /// A hash of where this node listens for which Services: a change of it is news for the publisher.
-    pub listens: u64,
-    /// Services that were given ports on this node, none of which is open.
-    pub closed: BTreeSet<Key>,
-    /// Services that are not served yet.
-    pub pending: BTreeSet<Key>,
-    /// Services with a strict Local policy that have no ready endpoint on this node.
-    pub idle: BTreeSet<Key>,
-    /// Events that follow from endpoints, Secrets and resolved names.
-    pub notices: BTreeSet<Notice>,
+fn is_nothing(announced: &Announced) -> bool {
+    announced.is_empty()
 }
 
 /// Decides what is served and published, for all Services.
 pub fn decide(observed: &Observed, settings: &Settings) -> Desired {
-    decide_by(plan_service, observed, settings)
+    decide_again(&mut Memo::default(), observed, settings)
+}
+
+/// Decides likewise, with what an earlier decision has left: it costs less where little has changed.
+pub fn decide_again(memo: &mut Memo, observed: &Observed, settings: &Settings) -> Desired {
+    decide_by(plan_service, memo, observed, settings)
 }
 
 /// The lookups that each of these Services needs. `observed` must contain the Services too.
 pub fn wanted_by<'a>(
-    services: impl Iterator<Item = &'a Service>,
+    services: impl Iterator<Item = &'a Arc<Service>>,
     observed: &'a Observed,
     settings: &'a Settings,
 ) -> BTreeMap<Key, Wanted> {
@@ -139,6 +159,7 @@ pub fn wanted_by<'a>(
         settings,
         &left_out,
         Slices::default(),
+        Memo::default().begin(observed, settings),
         &mut Vec::new(),
     );
     let names = BareNames::of(observed, settings);
@@ -154,11 +175,16 @@ pub fn wanted_by<'a>(
 }
 
 /// Decides, with `plan_one` to plan each Service. Tests pass a function that panics.
-fn decide_by(plan_one: PlanService, observed: &Observed, settings: &Settings) -> Desired {
+fn decide_by(
+    plan_one: PlanService,
+    memo: &mut Memo,
+    observed: &Observed,
+    settings: &Settings,
+) -> Desired {
     let mut left_out = BTreeMap::new();
     loop {
         // A Service that cannot be planned, or has its table refused, is left out, and all others are decided again.
-        let blamed = match decide_without(&left_out, plan_one, observed, settings) {
+        let blamed = match decide_without(&left_out, plan_one, memo, observed, settings) {
             Err(panicked) => panicked,
             Ok(desired) => {
                 let table = desired.table.as_deref();
@@ -175,179 +201,120 @@ fn decide_by(plan_one: PlanService, observed: &Observed, settings: &Settings) ->
 }
 
 /// The function that plans one Service.
-type PlanService = for<'a> fn(&Context<'a>, &BareNames<'_>, &'a Service) -> ServicePlan<'a>;
+type PlanService = fn(&Context<'_>, &BareNames<'_>, &Arc<Service>) -> ServicePlan;
 
 /// One pass over all Services, without those that are left out. `Err`: the Services for which a panic was caught, with its
 /// message.
 fn decide_without(
     left_out: &BTreeMap<Key, Fault>,
     plan_one: PlanService,
+    memo: &mut Memo,
     observed: &Observed,
     settings: &Settings,
 ) -> Result<Desired, BTreeMap<Key, Fault>> {
     let mut notices = Vec::new();
     let slices = Slices::of(observed);
-    let context = Context::new(observed, settings, left_out, slices, &mut notices);
+    let pools = memo.begin(observed, settings);
+    let context = Context::new(observed, settings, left_out, slices, pools, &mut notices);
     let names = BareNames::of(observed, settings);
     notices.extend(names.unknown_tcp_services(observed, settings));
     let mut panicked = BTreeMap::new();
     let mut plans = Vec::with_capacity(observed.services.len());
     let looked_at = |service: &&Arc<Service>| settings.looks_at(&service.key.namespace);
     for service in observed.services.values().filter(looked_at) {
-        let plan = validate::catch_panic(&context, service, &mut panicked, || {
-            plan_one(&context, &names, service)
-        });
-        plans.extend(plan);
+        plans.extend(memo.plan(&context, service, || {
+            validate::catch_panic(&context, service, &mut panicked, || {
+                plan_one(&context, &names, service)
+            })
+        }));
     }
     if !panicked.is_empty() {
         return Err(panicked);
     }
-    let shared = allocate::allocate(&context, &mut plans);
-    kept::close(settings, &mut plans);
-    let is_held = |plan: &&mut ServicePlan<'_>| observed.held.contains(&plan.service.key);
-    plans.iter_mut().filter(is_held).for_each(ServicePlan::hold);
-    for plan in &mut plans {
-        validate::catch_panic(&context, plan.service, &mut panicked, || {
-            kept::refuse(&context, plan);
-            publish::publish(&context, plan);
-        });
-    }
-    if !panicked.is_empty() {
-        return Err(panicked);
-    }
-    let report = match settings.role {
-        Role::Publisher => Report::default(),
-        Role::Whole | Role::Node => report(&context, &plans),
+    let mut given = match settings.role {
+        Role::Publisher | Role::Whole => allocate::allocate(&context, &mut memo.index, plans),
+        Role::Node => allocate::obey(&context, plans),
     };
-    let is_selected = !matches!(context.nodes.here, ThisNode::NotSelected);
-    let table = is_selected.then(|| Arc::new(table::assemble(settings, shared, &mut plans)));
-    let lost = table
-        .as_ref()
-        .and_then(|table| table::lost_healthz(settings, table));
-    notices.extend(lost);
-    Ok(collect(&context, table, plans, report, notices))
-}
-
-/// Puts the plans of all Services together.
-fn collect(
-    context: &Context<'_>,
-    table: Option<Arc<RoutingTable>>,
-    plans: Vec<ServicePlan<'_>>,
-    mut report: Report,
-    mut notices: Vec<Notice>,
-) -> Desired {
-    let settings = context.settings;
-    let mut files = files::settings_files(settings);
-    let mut wanted = Wanted::default();
-    let mut remembered = Remembered::new();
-    let mut statuses = Vec::with_capacity(plans.len());
-    for plan in plans {
-        notices.extend(plan.notices);
-        report.notices.extend(plan.node_notices);
-        files.extend(plan.files);
-        wanted.extend(plan.wanted);
-        if !plan.memory.is_empty() {
-            remembered.insert(plan.service.key.clone(), plan.memory);
+    let waits = |grant: &&mut Grant| observed.waiting.contains(&grant.service().key);
+    given.grants.iter_mut().filter(waits).for_each(Grant::hold);
+    if settings.role != Role::Node {
+        for grant in &mut given.grants {
+            let service = Arc::clone(&grant.plan.service);
+            validate::catch_panic(&context, &service, &mut panicked, || {
+                publish::publish(&context, grant);
+            });
         }
-        statuses.push(plan.status);
     }
-    wanted.nodes |= settings.needs_all_nodes();
+    if !panicked.is_empty() {
+        return Err(panicked);
+    }
+    let mut desired = Desired::default();
     match settings.role {
-        Role::Whole => notices.extend(std::mem::take(&mut report.notices)),
-        Role::Node => {}
-        Role::Publisher => {
-            // Only nodes read Secrets and resolve names.
-            wanted = Wanted::default();
-            notices.extend(reported(context.observed, &context.common));
+        // Only nodes read Secrets and resolve names.
+        Role::Publisher => notices.extend(reported(observed, &context.common)),
+        Role::Whole | Role::Node => {
+            desired.serve(&context, given.shared, &mut given.grants, &mut notices);
         }
     }
-    Desired {
-        files: match table {
-            Some(_) => files,
-            None => BTreeSet::new(),
-        },
-        table,
-        statuses,
-        notices: notices.into_iter().collect(),
-        wanted,
-        remembered,
-        report: Arc::new(report),
-    }
+    desired.pools = given.pools;
+    desired.notices.extend(notices);
+    given.grants.into_iter().for_each(|one| desired.add(one));
+    Ok(desired)
 }
 
-fn report(context: &Context<'_>, plans: &[ServicePlan<'_>]) -> Report {
-    let is_closed = |plan: &&ServicePlan<'_>| {
-        let is_left_out = context.left_out.contains_key(&plan.service.key);
-        let was_given = plan.service.allocated.is_some() || !plan.ports.is_empty();
-        let mut ports = plan.ports.iter();
-        let is_closed = ports.clone().all(|port| port.closed) || ports.any(|port| port.taken);
-        is_left_out || (was_given && is_here(plan) && is_closed)
-    };
-    let is_held = |plan: &&ServicePlan<'_>| context.observed.held.contains(&plan.service.key);
-    let is_idle = |plan: &&ServicePlan<'_>| {
-        let place = plan.placement.as_ref();
-        place.is_some_and(|place| place.without_endpoints_here)
-    };
-    let key = |plan: &ServicePlan<'_>| plan.service.key.clone();
-    let (pending, others): (Vec<_>, Vec<_>) = plans.iter().partition(is_held);
-    Report {
-        listens: listens(plans),
-        closed: others.into_iter().filter(is_closed).map(key).collect(),
-        pending: pending.into_iter().map(key).collect(),
-        idle: plans.iter().filter(is_idle).map(key).collect(),
-        notices: BTreeSet::new(),
-    }
-}
-
-/// A hash of where this node listens for which Services. It is good within this process.
-fn listens(plans: &[ServicePlan<'_>]) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    for plan in plans {
-        for port in &plan.ports {
-            for bind in port.frontend.bind.iter() {
-                let name: &str = &port.frontend.name;
-                (&plan.service.uid, name, bind.to_string()).hash(&mut hasher);
+impl Desired {
+    /// Adds what this node serves.
+    fn serve(
+        &mut self,
+        context: &Context<'_>,
+        shared: SharedPorts,
+        grants: &mut [Grant],
+        notices: &mut Vec<Notice>,
+    ) {
+        let (observed, settings) = (context.observed, context.settings);
+        self.wanted.nodes |= settings.needs_all_nodes();
+        let mut report = report::report(context, grants);
+        for grant in &*grants {
+            let plan = &grant.plan;
+            self.wanted.extend(plan.wanted.clone());
+            report.notices.extend(grant.node_notices.iter().cloned());
+            if !observed.waiting.contains(&plan.service.key) {
+                report.notices.extend(plan.node_notices.iter().cloned());
             }
         }
-    }
-    hasher.finish()
-}
-
-/// Whether a LoadBalancer is served on this node, once it has ports.
-fn is_here(plan: &ServicePlan<'_>) -> bool {
-    plan.service.kind == ServiceKind::LoadBalancer && plan.status.verdict != Verdict::LeftAlone
-}
-
-/// The events that nodes report in their Leases, and a warning for each node that runs with other settings.
-fn reported(observed: &Observed, common: &str) -> BTreeSet<Notice> {
-    let mut notices = BTreeSet::new();
-    let about = |node: &String| About::Node(node.clone());
-    for (node, messages) in &observed.others_say {
-        let said = messages.iter();
-        notices.extend(said.map(|message| Notice::from_node(about(node), message)));
-    }
-    for (node, lease) in observed.leases.iter().flatten() {
-        if !lease.settings.is_empty() && lease.settings != common {
-            let message = "runs with other settings than the publisher: it may not serve what the publisher gives to Services; start both with the same flags (docs/controller.md names them)";
-            notices.insert(Notice::warning(
-                about(node),
-                Reason::SettingsDiffer,
-                message,
-            ));
+        if settings.announces || settings.role == Role::Whole {
+            let outcome = announced::announced(context, grants);
+            self.announced = Arc::new(outcome.announced);
+            self.wanted.secrets.extend(outcome.secrets);
+            report.notices.extend(outcome.notices);
         }
-        let said = lease.exceptions.node.iter();
-        notices.extend(said.map(|message| Notice::from_node(about(node), message)));
-        for (service, exception) in &lease.exceptions.services {
-            let key = service.split_once('/');
-            let key = key.map(|(namespace, name)| Key::new(namespace, name));
-            if let Some(key) = key.filter(|key| observed.services.contains_key(key)) {
-                let about = || About::Service(key.clone());
-                let said = exception.messages.iter();
-                notices.extend(said.map(|message| Notice::from_node(about(), message)));
-            }
+        if settings.role == Role::Whole {
+            notices.extend(std::mem::take(&mut report.notices));
         }
+        self.report = Arc::new(report);
+        if matches!(context.nodes.here, ThisNode::NotSelected) {
+            return;
+        }
+        self.files = files::settings_files(settings);
+        let here = grants.iter().filter(|grant| grant.is_here(context));
+        let files = here.flat_map(|grant| grant.plan.files.iter().cloned());
+        self.files.extend(files);
+        let table = table::assemble(context, shared, grants);
+        notices.extend(table::lost_healthz(settings, &table));
+        self.table = Some(Arc::new(table));
     }
-    notices
+
+    /// Adds what becomes of one Service.
+    fn add(&mut self, grant: Grant) {
+        let plan = grant.plan;
+        self.notices.extend(plan.notices.iter().cloned());
+        self.notices.extend(grant.notices);
+        if !plan.memory.is_empty() {
+            let key = plan.service.key.clone();
+            self.remembered.insert(key, plan.memory.clone());
+        }
+        self.statuses.push(grant.status);
+    }
 }
 
 /// Whether a Service may be part of a routing table, so that changes of its endpoints matter.
@@ -361,11 +328,11 @@ pub(crate) fn may_be_served(service: &Service, settings: &Settings) -> bool {
     }
 }
 
-fn plan_service<'a>(
-    context: &Context<'a>,
+fn plan_service(
+    context: &Context<'_>,
     names: &BareNames<'_>,
-    service: &'a Service,
-) -> ServicePlan<'a> {
+    service: &Arc<Service>,
+) -> ServicePlan {
     let settings = context.settings;
     if let Some(fault) = context.left_out.get(&service.key) {
         return validate::left_out(context, service, fault);
@@ -391,10 +358,13 @@ fn plan_service<'a>(
         true if is_foreign(service) && !has_our_finalizer => {
             left_alone("another controller publishes it")
         }
-        true => ServicePlan::nothing(
-            service,
-            Status::released(service, "it is being deleted", settings),
-        ),
+        true => {
+            let status = Status {
+                reserves: asks::to_keep(context, service),
+                ..Status::released(service, "it is being deleted", settings)
+            };
+            ServicePlan::nothing(service, status)
+        }
         false => load_balancer::plan(context, service),
     }
 }
@@ -404,11 +374,11 @@ mod tests {
     use super::*;
 
     /// Panics over the Services called `broken`.
-    fn plan_with_a_fault<'a>(
-        context: &Context<'a>,
+    fn plan_with_a_fault(
+        context: &Context<'_>,
         names: &BareNames<'_>,
-        service: &'a Service,
-    ) -> ServicePlan<'a> {
+        service: &Arc<Service>,
+    ) -> ServicePlan {
         assert!(
             service.key.name != "broken" || context.left_out.contains_key(&service.key),
             "a fault"
@@ -425,18 +395,18 @@ mod tests {
     }
 
     #[test]
-    fn a_held_service_has_its_port_and_is_not_served() {
-        let mut observed = seen(&[("held", 80), ("late", 80), ("web", 81)]);
-        observed.held.insert(Key::new("shop", "held"));
+    fn a_service_that_waits_has_its_port_and_is_not_served() {
+        let mut observed = seen(&[("early", 80), ("late", 80), ("web", 81)]);
+        observed.waiting.insert(Key::new("shop", "early"));
         let desired = decide(&observed, &Settings::without_flags());
         let table = desired.table.unwrap();
         let names = table.frontends.iter().map(|one| one.name.to_string());
         assert_eq!(names.collect::<Vec<_>>(), ["shop.web:81"]);
         assert_eq!(table.services.len(), 1);
         let late = &desired.statuses[1];
-        assert_eq!(late.why, "port 80/TCP is taken by shop/held");
-        let held = BTreeSet::from([Key::new("shop", "held")]);
-        assert_eq!(desired.report.pending, held);
+        assert_eq!(late.why, "port 80/TCP is taken by shop/early");
+        let waiting = BTreeSet::from([Key::new("shop", "early")]);
+        assert_eq!(desired.report.pending, waiting);
         assert_eq!(desired.report.closed, BTreeSet::new());
     }
 
@@ -445,7 +415,14 @@ mod tests {
         let observed = seen(&[("large", 80), ("web", 81)]);
         let left_out = BTreeMap::from([(Key::new("shop", "large"), Fault::TooLarge)]);
         let settings = Settings::without_flags();
-        let desired = decide_without(&left_out, plan_service, &observed, &settings).unwrap();
+        let desired = decide_without(
+            &left_out,
+            plan_service,
+            &mut Memo::default(),
+            &observed,
+            &settings,
+        )
+        .unwrap();
         let table = desired.table.unwrap();
         let names = table.services.iter().map(|one| one.name.to_string());
         assert_eq!(names.collect::<Vec<_>>(), ["shop.web:81"]);
@@ -476,7 +453,15 @@ spec: {ports: [{port: 80}, {port: 81}]}
         let settings = Settings::without_flags();
         let left_out = BTreeMap::new();
         let slices = Slices::of(&observed);
-        let context = Context::new(&observed, &settings, &left_out, slices, &mut Vec::new());
+        let pools = Memo::default().begin(&observed, &settings);
+        let context = Context::new(
+            &observed,
+            &settings,
+            &left_out,
+            slices,
+            pools,
+            &mut Vec::new(),
+        );
         let names = BareNames::of(&observed, &settings);
         let service = observed.services.values().next().unwrap();
         let plan = plan_service(&context, &names, service);
@@ -492,7 +477,12 @@ spec: {ports: [{port: 80}, {port: 81}]}
     fn a_panic_over_one_service_leaves_that_one_out_and_no_other() {
         let observed = seen(&[("broken", 80), ("web", 81)]);
         let settings = Settings::without_flags();
-        let desired = decide_by(plan_with_a_fault, &observed, &settings);
+        let desired = decide_by(
+            plan_with_a_fault,
+            &mut Memo::default(),
+            &observed,
+            &settings,
+        );
         let verdicts: Vec<Verdict> = desired.statuses.iter().map(|plan| plan.verdict).collect();
         assert_eq!(verdicts, [Verdict::Pending, Verdict::Served]);
         let table = desired.table.unwrap();
@@ -502,5 +492,64 @@ spec: {ports: [{port: 80}, {port: 81}]}
         assert_eq!(notice.reason, Reason::LeftOut);
         assert!(notice.message.contains("(a fault)"), "{}", notice.message);
         assert_eq!(desired.notices.len(), 1);
+    }
+
+    /// It may be left out for a moment only, and its clients still come to its ports.
+    #[test]
+    fn a_service_that_is_left_out_keeps_its_ports() {
+        let service = |name: &str, created: u8, status: &str| {
+            format!(
+                "---\nkind: Service\nmetadata: {{name: {name}, namespace: shop, creationTimestamp: \"2026-01-01T00:00:0{created}Z\"}}\nspec: {{type: LoadBalancer, ports: [{{port: 80}}]}}\n{status}"
+            )
+        };
+        let has = "status: {conditions: [{type: ballast.dev/Allocated, status: \"True\", reason: Allocated, message: addresses=node ports=80/TCP, lastTransitionTime: \"2026-01-01T00:00:02Z\"}]}\n";
+        let node = "---\nkind: Node\nmetadata: {name: edge1, labels: {role: loadbalancer}}\nstatus: {addresses: [{type: InternalIP, address: 10.77.1.1}], conditions: [{type: Ready, status: \"True\"}]}\n";
+        let manifests = service("broken", 1, has) + &service("rival", 0, "") + node;
+        let observed = Observed::of(&manifests);
+        let settings = Settings {
+            role: Role::Publisher,
+            ..Settings::without_flags()
+        };
+        let desired = decide_by(
+            plan_with_a_fault,
+            &mut Memo::default(),
+            &observed,
+            &settings,
+        );
+        let [broken, rival] = &desired.statuses[..] else {
+            panic!("{:?}", desired.statuses);
+        };
+        let Some(Allotment::Given(given)) = &broken.allotment else {
+            panic!("{:?}", broken.allotment);
+        };
+        assert_eq!(given.to_string(), "addresses=node ports=80/TCP");
+        assert_eq!(rival.why, "port 80/TCP is taken by shop/broken");
+    }
+
+    /// No Service that waits for the port gets it meanwhile, though no other one asks for a route.
+    #[test]
+    fn a_service_that_is_left_out_keeps_its_shared_port() {
+        let service = |name: &str, created: u8, rest: &str| {
+            format!(
+                "---\nkind: Service\nmetadata: {{name: {name}, namespace: shop, creationTimestamp: \"2026-01-01T00:00:0{created}Z\", annotations: {{ballast.dev/host: web.example}}}}\nspec: {{{rest}ports: [{{port: 80}}]}}\n"
+            )
+        };
+        let has = "status: {conditions: [{type: ballast.dev/Allocated, status: \"True\", reason: Allocated, message: addresses=node routes=80/TCP, lastTransitionTime: \"2026-01-01T00:00:02Z\"}]}\n";
+        let broken = service("broken", 1, "") + has;
+        let rival = service("rival", 0, "type: LoadBalancer, ");
+        let node = "---\nkind: Node\nmetadata: {name: edge1, labels: {role: loadbalancer}}\nstatus: {addresses: [{type: InternalIP, address: 10.77.1.1}]}\n";
+        let observed = Observed::of(&(broken + &rival + node));
+        let settings = Settings::without_flags().in_role(Role::Publisher);
+        let mut memo = Memo::default();
+        let desired = decide_by(plan_with_a_fault, &mut memo, &observed, &settings);
+        let [broken, rival] = &desired.statuses[..] else {
+            panic!("{:?}", desired.statuses);
+        };
+        let Some(Allotment::Given(given)) = &broken.allotment else {
+            panic!("{:?}", broken.allotment);
+        };
+        assert_eq!(given.to_string(), "addresses=node routes=80/TCP");
+        assert_eq!(broken.verdict, Verdict::Routed);
+        assert!(rival.why.contains("taken by"), "{}", rival.why);
     }
 }

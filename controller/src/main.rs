@@ -1,5 +1,7 @@
 //! `ballast-controller`: arguments and exit codes.
 
+mod announce;
+
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -11,17 +13,18 @@ use ballast_controller::observe::read_folder;
 use ballast_controller::settings::{
     ClusterFlags, Flags, PublishFlags, RunFlags, Settings, WrongFlag,
 };
-use ballast_controller::{admin, cluster, plan, publish, run};
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use ballast_controller::{VERSION, admin, cluster, plan, publish, run};
+use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
+use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use tikv_jemallocator::Jemalloc;
 
 /// The system's allocator keeps the memory of past decisions.
 #[global_allocator]
 static ALLOCATOR: Jemalloc = Jemalloc;
 
-/// Kubernetes in; a routing table, status and events out.
+/// Kubernetes in; a routing table, status and events out. `announce` and `addresses` need no Kubernetes.
 #[derive(Debug, Parser)]
-#[command(version)]
+#[command(version = VERSION.as_str())]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -36,9 +39,16 @@ enum Command {
     #[command(after_help = PUBLISH_HELP)]
     Publish(Box<PublishFlags>),
     /// Say what would be served, and why, without serving it
+    #[command(after_help = PLAN_HELP)]
     Plan(Box<Plan>),
     /// Ask the controller that writes a table's folder how it is; for the probes of a pod
     Probe(Probe),
+    /// Hold addresses together with other nodes, and tell the network which of them has each
+    #[command(after_help = announce::HELP)]
+    Announce(announce::Announce),
+    /// Say which node holds each address, as the announcer of this node sees it
+    #[command(after_help = announce::ADDRESSES_HELP)]
+    Addresses(announce::Addresses),
     /// Take back what Ballast wrote to Services, when it is uninstalled
     Release(Box<cluster::ReleaseFlags>),
 }
@@ -50,6 +60,9 @@ struct Plan {
     manifests: Option<PathBuf>,
     #[command(flatten)]
     cluster: ClusterFlags,
+    /// Show the whole table, too
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
+    table: bool,
     /// Show what changes in this running table: its file, or the folder of it
     #[arg(long, value_name = "PATH")]
     against: Option<PathBuf>,
@@ -88,15 +101,23 @@ fn main() -> ExitCode {
             };
         }
     };
+    // There are keys and tokens in the memory.
+    if let Err(error) = set_dumpable_behavior(DumpableBehavior::NotDumpable) {
+        complain(
+            &format!("core dumps cannot be turned off: {error}; turn them off by ulimit -c 0"),
+            None,
+        );
+    }
     // Dropped last, so that the last lines are written.
     let mut log = None;
-    let process = match &cli.command {
-        Command::Run(flags) => Some(&flags.process),
-        Command::Publish(flags) => Some(&flags.process),
+    let lines = match &cli.command {
+        Command::Run(flags) => Some((flags.process.log_format, flags.process.log_level)),
+        Command::Publish(flags) => Some((flags.process.log_format, flags.process.log_level)),
+        Command::Announce(flags) => flags.lines(),
         _ => None,
     };
-    if let Some(flags) = process {
-        log = match log::begin(flags.log_format, flags.log_level) {
+    if let Some((format, level)) = lines {
+        log = match log::begin(format, level) {
             Ok(log) => Some(log),
             Err(error) => {
                 complain(
@@ -116,6 +137,8 @@ fn main() -> ExitCode {
             };
             admin::probe(&probe.table_dir, path)
         }
+        Command::Announce(flags) => announce::announce(&flags),
+        Command::Addresses(flags) => announce::addresses(&flags),
         Command::Release(flags) => cluster::release(&flags),
         Command::Run(flags) => run::run(*flags),
         Command::Publish(flags) => publish::publish(*flags),
@@ -152,17 +175,25 @@ fn plan(command: Plan) -> anyhow::Result<()> {
         complain(remark, None);
     }
     let (desired, bad) = match &command.manifests {
-        None => (run::look_once(&command.cluster, &settings)?, Vec::new()),
+        None => (
+            run::look_once(None, &command.cluster, &settings)?,
+            Vec::new(),
+        ),
         Some(folder) => {
             let found = read_folder(folder);
             let (observed, bad) = found.with_context(|| {
                 format!("--manifests {}, which must be a folder", folder.display())
             })?;
-            (decide(&observed, &settings), bad)
+            let desired = decide(&observed, &settings);
+            let desired = match desired.wanted.names.is_empty() {
+                true => desired,
+                false => run::look_once(Some(folder.clone()), &command.cluster, &settings)?,
+            };
+            (desired, bad)
         }
     };
     let text = match &command.against {
-        None => plan::print(&desired, &bad)?,
+        None => plan::print(&desired, &bad, command.table)?,
         Some(path) => {
             let running = plan::running(path).context("--against")?;
             plan::print_changes(&desired, &bad, &running)?
@@ -176,6 +207,8 @@ fn plan(command: Plan) -> anyhow::Result<()> {
 const RUN_HELP: &str = "\
 Signals: SIGTERM and SIGINT end in order; what the data plane serves stays served.
 Exit codes: 0 an ordered end; 1 a fault; 64 wrong usage.";
+const PLAN_HELP: &str = "\
+Exit codes: 0 the plan was printed, whatever it says; 1 a fault: the cluster, the folder or the running table cannot be read; 64 wrong usage.";
 const PUBLISH_HELP: &str = "\
 Any number of these processes may run; the one that holds the Lease ballast-leader writes.
 Signals: SIGTERM and SIGINT end in order; what is published stays published.

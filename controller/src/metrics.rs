@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use prometheus::core::Collector;
 use prometheus::{
-    Counter, Gauge, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, TextEncoder,
+    Counter, Gauge, GaugeVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
+    TextEncoder,
 };
 
-use crate::decide::{Desired, Reason, Verdict};
+use crate::decide::{Desired, PoolRow, Reason, Verdict};
 use crate::log;
 
 /// Every counter and gauge.
@@ -19,6 +20,7 @@ pub(crate) struct Metrics {
     last_decision_seconds: Gauge,
     left_out: IntGauge,
     services: IntGaugeVec,
+    pool_addresses: GaugeVec,
     api_errors: IntCounterVec,
     pub(crate) tables: IntCounter,
     pub(crate) table_bytes: IntGauge,
@@ -91,6 +93,13 @@ impl Default for Metrics {
                 "events_unsaid_total",
                 "Events that were not written: they were too many, or the API server refused them.",
             ),
+            pool_addresses: new.metric(GaugeVec::new(
+                Opts::new(
+                    "ballast_pool_addresses",
+                    "Addresses of address pools, by the kind and name of the pool: used and free.",
+                ),
+                &["kind", "pool", "state"],
+            )),
             left_out: new.gauge(
                 "services_left_out",
                 "Services that are left out of the table, so that they harm no other.",
@@ -132,6 +141,7 @@ impl Metrics {
         self.decisions.inc();
         self.decision_seconds.inc_by(took.as_secs_f64());
         self.last_decision_seconds.set(took.as_secs_f64());
+        self.pools(&desired.pools);
         let notices = desired.notices.iter().chain(&desired.report.notices);
         let left_out =
             notices.filter(|notice| matches!(notice.reason, Reason::LeftOut | Reason::TooLarge));
@@ -144,13 +154,33 @@ impl Metrics {
         }
     }
 
+    /// How much of each pool is used, for the process that gives.
+    fn pools(&self, pools: &[PoolRow]) {
+        self.pool_addresses.reset();
+        for PoolRow {
+            name,
+            source,
+            status,
+        } in pools
+        {
+            for (state, count) in [("used", status.used), ("free", status.free)] {
+                let labels = [source.kind(), name, state];
+                let gauge = self.pool_addresses.with_label_values(&labels);
+                // IPv6 has more addresses than a float has digits.
+                #[expect(clippy::cast_precision_loss, reason = "the order of magnitude counts")]
+                gauge.set(count as f64);
+            }
+        }
+    }
+
     pub(crate) fn has_decided(&self) -> bool {
         self.decisions.get() > 0
     }
 
-    pub(crate) fn table_written(&self, bytes: usize) {
+    pub(crate) fn table_written(&self, bytes: u64) {
         self.tables.inc();
-        self.table_bytes.set(to_gauge(bytes));
+        self.table_bytes
+            .set(i64::try_from(bytes).unwrap_or(i64::MAX));
     }
 
     /// Counts a failed request by the code of the API server's answer, or as unanswered.

@@ -5,7 +5,8 @@
 //! # The walk
 //!
 //! [`cluster::watch`] follows an API server: `reflector` lists and watches one kind of object, `object` and `convert` make plain
-//! data of each object while it is parsed, `store` keeps the data (`slices` without the endpoints of Services that are not served), `leases` tells which load balancer nodes are live, `proofs` what they serve.
+//! data of each object while it is parsed, `store` keeps the data, `leases` tells which load balancer nodes are live, `proofs` what
+//! they serve, `pools` follows address pools.
 //! [`folder::watch`] follows a folder of manifests instead ([`read_folder`] reads one once). Both pass their state to `debounce`. It
 //! looks up the Secrets, ReferenceGrants and DNS names that the last decision wants (`secrets`, `grants`, `names` with `dns`, all run
 //! by `lookups`; `turns` says when a name may be looked up, `refusals` when a lookup counts as refused), adds the addresses of an
@@ -23,13 +24,13 @@ mod lookups;
 mod names;
 mod object;
 mod own_addresses;
+mod pools;
 mod proofs;
 mod publication;
 mod reflector;
 mod refusals;
 mod secrets;
 mod settle;
-mod slices;
 mod store;
 mod turns;
 
@@ -47,6 +48,7 @@ use crate::lease::{Exceptions, Message, OwnPorts, Versions};
 pub(crate) use convert::service;
 pub use earlier::Earlier;
 pub use folder::{BadDocument, read_folder};
+pub use pools::PoolObjects;
 pub(crate) use publication::{FINALIZER, PROGRAMMED, hash};
 pub use publication::{KnownCondition, Owned, Publication};
 
@@ -64,6 +66,8 @@ pub struct Observed {
     pub leases: Option<BTreeMap<String, Arc<Lease>>>,
     /// The Leases of load balancer nodes that have lapsed, by node.
     pub silent: BTreeMap<String, Arc<Lease>>,
+    /// Those of them whose addresses stay: no node was heard of since, or the first one has just come back.
+    pub excused: BTreeSet<String>,
     /// The messages of the Leases that are not live, by node.
     pub others_say: BTreeMap<String, Vec<Message>>,
     /// The addresses of the names of ExternalName Services, sorted: at most one more of a name than are served.
@@ -74,28 +78,37 @@ pub struct Observed {
     pub own_addresses: Vec<IpNet>,
     /// The newest versions of Services that are part of this state. Used by nodes only.
     pub versions: Versions,
-    /// Services whose [`Rival`] has not written for a minute. Used by the publisher only.
+    /// Address pools. Not used by nodes of a cluster.
+    pub pools: Arc<PoolObjects>,
+    /// The versions of the Services that cannot be read. Their last good forms, if any, are in `services`. Not used by nodes.
+    pub unreadable: BTreeMap<Key, u64>,
+    /// Services whose [`Rival`] has not written for a minute, or never will, because they are in a folder. Not used by nodes.
     pub abandoned: BTreeSet<Key>,
     /// The part of [`Wanted`] that was looked up at least once. The rest comes with a later `Observed`.
     pub looked_up: Arc<Wanted>,
     /// Services that wait for lookups and were not served before: they claim their ports, and nothing of them is served. Empty until
     /// `reconcile` fills it in.
-    pub held: BTreeSet<Key>,
+    pub waiting: BTreeSet<Key>,
     /// The last good values of annotations, as the last decision returned them. Empty until `reconcile` fills it in.
     pub remembered: Remembered,
 }
 
 impl Observed {
-    /// Whether resourceVersions of Services differ from those in `before`, and nothing else does: no decision depends on those.
+    /// Whether resourceVersions of Services differ from those in `before`, or labels by which no pool selects, and nothing else does:
+    /// no decision depends on those.
     pub(crate) fn differs_in_versions_alone(&self, before: &Self) -> bool {
+        let reads_labels = self.pools.select_services();
         let is_the_same_but_for_its_version = |service: &Service, before: &Service| {
             let mut service = service.clone();
+            if !reads_labels {
+                service.labels.clone_from(&before.labels);
+            }
             service.publication.version = before.publication.version;
             service == *before
         };
         let pairs = self.services.values().zip(before.services.values());
         let mut differ = pairs.filter(|(service, before)| !Arc::ptr_eq(service, before));
-        let mut any = self.versions != before.versions;
+        let mut any = self.versions != before.versions || self.unreadable != before.unreadable;
         differ.all(|(service, before)| {
             any = true;
             is_the_same_but_for_its_version(service, before)
@@ -105,6 +118,7 @@ impl Observed {
                 == Self {
                     services: before.services.clone(),
                     versions: before.versions.clone(),
+                    unreadable: before.unreadable.clone(),
                     ..self.clone()
                 }
     }
@@ -148,6 +162,10 @@ pub struct Service {
     /// The time of its creation, in seconds of Unix time; `None` in manifests.
     pub created: Option<i64>,
     pub annotations: BTreeMap<String, String>,
+    /// Its labels. Not kept by nodes.
+    pub labels: BTreeMap<String, String>,
+    /// Its selector, as text. Not kept by nodes.
+    pub selector: String,
     pub kind: ServiceKind,
     pub class: Option<String>,
     pub ports: Vec<Port>,
@@ -155,6 +173,8 @@ pub struct Service {
     pub cluster_ips: Vec<IpAddr>,
     /// The families of its addresses, in their order; empty where the Service does not say.
     pub families: Vec<Family>,
+    /// Whether it must have addresses of both families.
+    pub requires_both: bool,
     /// `sessionAffinity: ClientIP`, in seconds.
     pub affinity: Option<u32>,
     pub local: bool,
@@ -206,7 +226,8 @@ impl Service {
         self.rival = None;
         self.publication = Publication::default();
         self.finalizer = false;
-        self.annotations.remove(decide::TOLD);
+        self.labels.clear();
+        self.selector.clear();
         self.annotations.remove(decide::ADDRESS);
         if self.annotations.get(decide::ID) == Some(&self.uid) {
             self.annotations.remove(decide::ID);
@@ -355,8 +376,8 @@ struct Entries {
 }
 
 impl Material {
-    /// The entries that are used: a certificate and its key.
-    pub(crate) const USED: [&str; 2] = ["tls.crt", "tls.key"];
+    /// The entries that are used: a certificate and its key, or the password of a router.
+    pub(crate) const USED: [&str; 3] = ["tls.crt", "tls.key", "password"];
     /// The most bytes of an entry that is kept. A Secret may have a MiB, and tenants choose how many Secrets are read.
     pub(crate) const LARGEST: usize = 64 << 10;
 

@@ -10,9 +10,11 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::client;
-use crate::cluster::{Campaign, EventWriter, StatusWriter, campaign};
+use crate::cluster::{
+    Campaign, EventWriter, PoolStatusWriter, StatusWriter, campaign, tell_settings,
+};
 use crate::metrics::Metrics;
-use crate::observe::{Earlier, Wanted};
+use crate::observe::{Earlier, Wanted, cluster::namespaces};
 use crate::reconcile::{Decisions, Reconciler};
 use crate::request::REPORTER;
 use crate::run::{RELEASE_TIME, block_on, leave, observe, serve_admin, until_told_to_end};
@@ -50,6 +52,7 @@ async fn begin(flags: PublishFlags, settings: Settings) -> anyhow::Result<()> {
     ));
     let (decided, decisions) = watch::channel(None);
     let (live, settings) = watch::channel(Arc::new(settings));
+    let shown = settings.clone();
     tasks.spawn(follow_cfg(flags.flags.clone(), live));
     let reconciler = Reconciler {
         observed,
@@ -67,11 +70,12 @@ async fn begin(flags: PublishFlags, settings: Settings) -> anyhow::Result<()> {
         namespace,
         client,
         decisions,
+        shown,
         ending,
         Arc::clone(&metrics),
         &mut tasks,
     );
-    tracing::info!("ballast-controller {} publishes", env!("CARGO_PKG_VERSION"));
+    tracing::info!("ballast-controller {} publishes", *crate::VERSION);
     until_told_to_end(&mut tasks, &mut leaving).await?;
     tracing::info!("ending: what is published stays published");
     end.send_replace(true);
@@ -85,41 +89,51 @@ fn begin_writers(
     namespace: String,
     client: Client,
     decisions: Decisions,
+    settings: watch::Receiver<Arc<Settings>>,
     ending: watch::Receiver<bool>,
     metrics: Arc<Metrics>,
     tasks: &mut JoinSet<()>,
 ) -> JoinSet<()> {
     let me = identity();
-    let (told_on_nodes, _) = watch::channel(String::new());
     let (leading, election) = campaign(Campaign {
         client: client.clone(),
-        namespace,
+        namespace: namespace.clone(),
         me: me.clone(),
         ending,
-        told_on_nodes: told_on_nodes.clone(),
         metrics: Arc::clone(&metrics),
     });
     let mut leaving = JoinSet::new();
     leaving.spawn(election);
-    let (lacks_ip_mode, knows_ip_mode) = watch::channel(None);
     let (events, writer) = EventWriter::new(
         client.clone(),
         &me,
         decisions.clone(),
-        knows_ip_mode,
         leading.clone(),
-        told_on_nodes,
         Arc::clone(&metrics),
     );
     tasks.spawn(writer.run());
+    tasks.spawn(tell_settings(
+        client.clone(),
+        namespace.clone(),
+        decisions.clone(),
+        settings,
+        leading.clone(),
+    ));
+    let pools = PoolStatusWriter {
+        client: client.clone(),
+        decisions: decisions.clone(),
+        leading: leading.clone(),
+        metrics: Arc::clone(&metrics),
+    };
+    tasks.spawn(pools.run());
     let statuses = StatusWriter {
         client,
         decisions,
         leading,
         events,
         finalizer: flags.finalizer,
-        suffix: flags.ingress_hostname_suffix.clone(),
-        lacks_ip_mode,
+        namespaces: namespaces(&flags.flags),
+        own_namespace: namespace,
         metrics,
     };
     tasks.spawn(statuses.run());

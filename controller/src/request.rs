@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use kube::Api;
-use kube::api::{ListParams, PatchParams, PostParams};
+use kube::api::{ApiResource, ListParams, PatchParams, PostParams};
+use kube::core::GroupVersionKind;
 use kube::core::response::StatusCause;
 use serde::de::DeserializeOwned;
 use tokio::time::timeout;
@@ -39,6 +40,11 @@ where
             None => return Ok(()),
         }
     }
+}
+
+/// A kind of objects of ours.
+pub(crate) fn own_kind(kind: &str) -> ApiResource {
+    ApiResource::from_gvk(&GroupVersionKind::gvk("ballast.dev", "v1", kind))
 }
 
 /// The parameters of a request that creates or replaces an object.
@@ -116,7 +122,7 @@ pub(crate) fn knows_no_ip_mode(error: &kube::Error) -> bool {
 
 /// Whether a field manager is this program.
 pub(crate) fn is_our_name(manager: &str) -> bool {
-    [MANAGER, EARLIER_MANAGER].contains(&manager)
+    manager == MANAGER
 }
 
 /// Whether an entry of `managedFields` is of this program.
@@ -124,15 +130,8 @@ pub(crate) fn is_ours(entry: &ManagedFieldsEntry) -> bool {
     entry.manager.as_deref().is_some_and(is_our_name)
 }
 
-/// Whether an entry of `managedFields` is that of this program's server-side apply.
-pub(crate) fn is_ours_by_apply(entry: &ManagedFieldsEntry) -> bool {
-    entry.manager.as_deref() == Some(MANAGER) && entry.operation.as_deref() == Some("Apply")
-}
-
 /// The field manager of every write.
 pub(crate) const MANAGER: &str = "ballast";
-/// The field manager of earlier builds.
-const EARLIER_MANAGER: &str = "ballast-controller";
 /// The reporting controller of events.
 pub(crate) const REPORTER: &str = "ballast-controller";
 

@@ -17,7 +17,10 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::decide::{self, Desired, decide};
 use crate::metrics::Metrics;
-use crate::node::{Folder, LeaseRenewer, Pages, TableWriter, Written, fetch_pages, follow_acks};
+use crate::node::{
+    Announcer, Folder, LeaseRenewer, Pages, TableWriter, Target, Written, fetch_pages, follow_acks,
+    follow_announcer,
+};
 use crate::observe::{self, BadDocument, Earlier, Observed, Wanted};
 use crate::reconcile::{Decisions, Reconciler};
 use crate::settings::{
@@ -77,12 +80,13 @@ async fn begin(flags: RunFlags, mut settings: Settings) -> anyhow::Result<()> {
         tokio::select! {
             () = observing => anyhow::bail!("nothing more is to be seen"),
             desired = decide_once(&settings, observed, &want, PATIENCE) => {
-                print!("{}", plan::print(&desired?, &[])?);
+                print!("{}", plan::print(&desired?, &[], true)?);
                 return Ok(());
             }
         }
     }
     let folder = table_folder(&flags)?;
+    let announcer = announcer(&flags, &folder)?;
     let earlier = Earlier::new(folder.addresses());
     let observing = observe(manifests, &settings, client.clone(), earlier, wanted, seen);
     let metrics = Arc::new(Metrics::default());
@@ -109,6 +113,7 @@ async fn begin(flags: RunFlags, mut settings: Settings) -> anyhow::Result<()> {
     let parts = Parts {
         client,
         folder,
+        announcer,
         stats,
         settings,
         decisions,
@@ -116,7 +121,7 @@ async fn begin(flags: RunFlags, mut settings: Settings) -> anyhow::Result<()> {
         metrics,
     };
     let mut leaving = parts.start(&flags, &mut tasks);
-    tracing::info!("ballast-controller {} runs", env!("CARGO_PKG_VERSION"));
+    tracing::info!("ballast-controller {} runs", *crate::VERSION);
     until_told_to_end(&mut tasks, &mut leaving).await?;
     tracing::info!("ending: what is served stays served");
     end.send_replace(true);
@@ -128,6 +133,7 @@ async fn begin(flags: RunFlags, mut settings: Settings) -> anyhow::Result<()> {
 struct Parts {
     client: Option<Client>,
     folder: Folder,
+    announcer: Option<Announcer>,
     stats: Stats,
     settings: watch::Receiver<Arc<Settings>>,
     decisions: Decisions,
@@ -145,6 +151,10 @@ impl Parts {
             ack,
             Arc::clone(&self.metrics),
         ));
+        let (answered, announcer) = watch::channel(None);
+        if let Some(announcer) = &self.announcer {
+            tasks.spawn(follow_announcer(announcer.ack(), answered));
+        }
         let (fetched, pages) = watch::channel(Pages::default());
         tasks.spawn(fetch_pages(self.decisions.clone(), fetched));
         let (written, writes) = watch::channel(Written::new());
@@ -155,6 +165,7 @@ impl Parts {
             acks: acks.clone(),
             pages,
             written,
+            announcer: self.announcer,
             metrics: Arc::clone(&self.metrics),
         };
         tasks.spawn(table.run());
@@ -177,6 +188,7 @@ impl Parts {
             settings: self.settings,
             decisions: self.decisions,
             acks,
+            announcer,
             written: writes,
             ending: self.ending,
             metrics: self.metrics,
@@ -243,18 +255,28 @@ pub(crate) fn observe(
     }
 }
 
-/// The decision for a cluster now.
-pub fn look_once(cluster: &ClusterFlags, settings: &Settings) -> anyhow::Result<Desired> {
+/// The decision for a folder of manifests, or for a cluster, now.
+pub fn look_once(
+    manifests: Option<PathBuf>,
+    cluster: &ClusterFlags,
+    settings: &Settings,
+) -> anyhow::Result<Desired> {
     runtime()?.block_on(async {
-        let client = client::client(cluster).await?;
-        let settings = &settings.clone().in_namespace(client.default_namespace());
+        let mut settings = settings.clone();
+        let client = match &manifests {
+            Some(_) => None,
+            None => Some(client::client(cluster).await?),
+        };
+        if let Some(client) = &client {
+            settings = settings.in_namespace(client.default_namespace());
+        }
         let (seen, observed) = watch::channel(None);
         let (want, wanted) = watch::channel(Wanted::default());
         tokio::select! {
-            () = observe(None, settings, Some(client), Earlier::default(), wanted, seen) => {
+            () = observe(manifests, &settings, client, Earlier::default(), wanted, seen) => {
                 anyhow::bail!("nothing more is to be seen")
             }
-            desired = decide_once(settings, observed, &want, PATIENCE) => desired,
+            desired = decide_once(&settings, observed, &want, PATIENCE) => desired,
         }
     })
 }
@@ -295,6 +317,26 @@ fn table_folder(flags: &RunFlags) -> Result<Folder, WrongFlag> {
     let path = path.ok_or_else(|| WrongFlag::new("--table-dir", "is missing"))?;
     let wrong = |error| WrongFlag::new("--table-dir", format!("{}: {error}", path.display()));
     Folder::open(path.into()).map_err(wrong)
+}
+
+/// What writes the announcer's file, if a flag names one.
+fn announcer(flags: &RunFlags, folder: &Folder) -> Result<Option<Announcer>, WrongFlag> {
+    let announce = &flags.announce;
+    let (Some(path), Some(node)) = (&announce.announce_file, &flags.flags.node_name) else {
+        return Ok(None);
+    };
+    let target = Target {
+        node: node.clone(),
+        port: announce.announce_port,
+        key: announce.announce_key.clone(),
+        socket: announce.announce_socket.clone(),
+        bird: announce.announce_bird.clone().unwrap_or_default(),
+        dataplane: flags.dataplane(),
+        comes_back: announce.announce_return,
+    };
+    let begun = Announcer::begin(path.clone(), target, folder);
+    let wrong = |error| WrongFlag::new("--announce-file", format!("{}: {error}", path.display()));
+    begun.map(Some).map_err(wrong)
 }
 
 async fn told_to_end() -> anyhow::Result<()> {

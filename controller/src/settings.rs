@@ -20,15 +20,16 @@ use ipnet::IpNet;
 
 use crate::allocation::NodePort;
 use crate::lease::OwnPorts;
+use crate::pools::Source;
 use cfg::Cfg;
 pub(crate) use live::follow as follow_cfg;
 pub use reserved::ReservedPorts;
-pub use run::{AdminAddress, AdminFlags, ClusterFlags, PublishFlags, RunFlags};
+pub use run::{AdminAddress, AdminFlags, AnnounceFlags, ClusterFlags, PublishFlags, RunFlags};
 pub use selector::Selector;
 pub use tcp_services::{TcpService, TcpServices};
 
 /// The flags that decide what is served.
-#[derive(Clone, Debug, Args)]
+#[derive(Clone, Debug, PartialEq, Args)]
 pub struct Flags {
     /// The node whose table is written [default: any; for hosts without Kubernetes, and other clusters]
     #[arg(long, env = "NODE_NAME", value_name = "NAME", value_parser = non_empty)]
@@ -126,6 +127,18 @@ pub struct Flags {
     /// TCP ports of nodes that no Service gets; or none
     #[arg(long, env = "BALLAST_RESERVED_PORTS", value_name = "PORTS", default_value = ReservedPorts::DEFAULT)]
     pub reserved_ports: ReservedPorts,
+    /// The systems whose address pools are read
+    #[arg(long, env = "BALLAST_POOLS", value_name = "SYSTEM", value_enum, value_delimiter = ',', default_values_t = Source::value_variants().iter().copied())]
+    pub pools: Vec<Source>,
+    /// Whether Services get addresses of nodes where a pool is for them and has none left
+    #[arg(
+        long,
+        env = "BALLAST_NODE_ADDRESSES",
+        value_enum,
+        value_name = "WHETHER",
+        default_value_t
+    )]
+    pub node_addresses: NodeAddresses,
     /// The default certificate with its key, PEM
     #[arg(long, value_name = "PATH")]
     pub ssl_cert: Option<PathBuf>,
@@ -185,7 +198,7 @@ impl Flags {
 }
 
 /// The validated flags, and what follows from them.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
     /// The flags, with what `--cfg` adds to them.
     pub flags: Flags,
@@ -202,6 +215,8 @@ pub struct Settings {
     pub own_namespace: String,
     /// The port of `--admin`, if this process answers at one.
     pub admin_port: Option<u16>,
+    /// Whether this process writes the file of an announcer.
+    pub announces: bool,
     /// How long this node serves on when it is no load balancer any more.
     pub shutdown_delay: Duration,
 }
@@ -239,6 +254,7 @@ impl Settings {
             take_over: false,
             own_namespace: "default".to_owned(),
             admin_port: None,
+            announces: false,
             shutdown_delay: Duration::ZERO,
             flags,
             remarks,
@@ -252,6 +268,7 @@ impl Settings {
             another_cluster: self.another_cluster,
             own_namespace: self.own_namespace.clone(),
             admin_port: self.admin_port,
+            announces: self.announces,
             shutdown_delay: self.shutdown_delay,
             role: self.role,
             take_over: self.take_over,
@@ -285,7 +302,7 @@ impl Settings {
     }
 
     /// The settings by which ports are given to Services, as text. Nodes and the publisher must have the same.
-    pub fn claims(&self) -> String {
+    pub fn in_common(&self) -> String {
         let flags = &self.flags;
         let mut namespaces: Vec<&String> = flags.namespace.iter().collect();
         namespaces.sort();
@@ -307,9 +324,10 @@ impl Settings {
         )
     }
 
-    /// Whether endpoints are chosen, or reached, by the nodes that they are on.
+    /// Whether endpoints are chosen, or reached, by the nodes that they are on, or addresses announced with other nodes.
     pub fn needs_all_nodes(&self) -> bool {
-        self.flags.target_node_selector.is_some()
+        self.announces
+            || self.flags.target_node_selector.is_some()
             || self.flags.endpoints_via == Some(EndpointsVia::NodePort)
     }
 
@@ -320,13 +338,18 @@ impl Settings {
 
     /// What a port of the nodes is reserved for, if no Service is given it: a port of Ballast itself, or of `--reserved-ports`.
     pub(crate) fn reserved(&self, port: NodePort) -> Option<String> {
-        let mut own = self.own_ports().into_iter();
-        if let Some((number, name)) = own.find(|(number, _)| *number == port.number) {
-            return Some(format!("{name} ({number})"));
+        if let Some(name) = self.own_port(port.number) {
+            return Some(format!("{name} ({})", port.number));
         }
         let reserved = &self.flags.reserved_ports;
         (!port.udp && reserved.contains(port.number))
             .then(|| "what runs on nodes (--reserved-ports)".to_owned())
+    }
+
+    /// The use of a port that every node keeps for Ballast itself.
+    pub(crate) fn own_port(&self, number: u16) -> Option<&'static str> {
+        let mut own = self.own_ports().into_iter();
+        own.find(|(own, _)| *own == number).map(|(_, name)| name)
     }
 
     /// The TCP ports that every node keeps for Ballast itself, and what each is. The defaults are among them where a flag moves
@@ -338,6 +361,8 @@ impl Settings {
         ports.extend(admin.map(|port| (port, "the controller's port")));
         ports.push((STATS_PORT, "the default stats port"));
         ports.push((ADMIN_PORT, "the controller's default port"));
+        ports.push((ANNOUNCER_PORT, "the announcer's default port"));
+        ports.push((MEMBERS_PORT, "the default port between announcers"));
         ports
     }
 
@@ -351,6 +376,11 @@ impl Settings {
     /// Whether the annotations of a family are read.
     pub fn reads(&self, family: Compat) -> bool {
         self.flags.compat.contains(&family)
+    }
+
+    /// Whether the address pools of a system are read.
+    pub fn reads_pools_of(&self, system: Source) -> bool {
+        self.flags.pools.contains(&system)
     }
 
     /// Whether Services of a namespace are considered.
@@ -389,6 +419,10 @@ pub(crate) const HEALTHZ_PORT: u16 = 8081;
 const STATS_PORT: u16 = 1936;
 
 const ADMIN_PORT: u16 = 1937;
+
+const ANNOUNCER_PORT: u16 = 1938;
+
+const MEMBERS_PORT: u16 = 7956;
 
 fn read_cfg(path: &Path) -> Result<Cfg, WrongFlag> {
     let read = fs::read(path).map_err(|error| error.to_string());
@@ -460,6 +494,14 @@ pub enum HostOwnership {
     Namespace,
     /// To nobody.
     None,
+}
+
+/// Whether Services that a pool is for get addresses of nodes where it has none left.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum NodeAddresses {
+    #[default]
+    Never,
+    Fallback,
 }
 
 /// Where the body of the default answer comes from.

@@ -1,7 +1,7 @@
 //! The Services that wait for their lookups. Pure: the time is an argument. Used by [`crate::reconcile`].
 //!
-//! A Service that names a Secret or a host for the first time waits for the lookup once, for a limited time, and keeps its previous
-//! form meanwhile, or is not served yet: the Service is *held*. No other Service waits. If the lookup fails until then (a dead name server, an API server that
+//! A Service that names a Secret or a host for the first time *waits* for the lookup once, for a limited time, and keeps its previous
+//! form meanwhile, or is not served yet. No other Service waits. If the lookup fails until then (a dead name server, an API server that
 //! answers with errors), the Service is released, and does not wait for the same lookup again.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,9 +19,9 @@ pub(crate) struct Waiting(BTreeMap<Key, Wait>);
 struct Wait {
     /// The time since which each lookup is missing.
     since: BTreeMap<Missing, Instant>,
-    /// The time since which the Service is held.
-    held: Option<Instant>,
-    /// The longest time for which it is held for one lookup.
+    /// The time since which the Service waits.
+    begun: Option<Instant>,
+    /// The longest time for which it waits for one lookup.
     patience: Duration,
 }
 
@@ -51,8 +51,8 @@ fn missing(wanted: &Wanted, done: &Wanted) -> BTreeSet<Missing> {
 }
 
 impl Waiting {
-    /// The Services of `wanted` that are held, and the time until the first of them is released. The state of other Services stays.
-    pub(crate) fn held(
+    /// The Services of `wanted` that wait, and the time until the first of them is released. The state of other Services stays.
+    pub(crate) fn of(
         &mut self,
         wanted: &BTreeMap<Key, Wanted>,
         observed: &Observed,
@@ -60,7 +60,7 @@ impl Waiting {
         now: Instant,
     ) -> (BTreeSet<Key>, Option<Duration>) {
         self.0.retain(|key, _| observed.services.contains_key(key));
-        let mut held = BTreeSet::new();
+        let mut waiting = BTreeSet::new();
         let mut first: Option<Duration> = None;
         for (key, wanted) in wanted {
             let missing = missing(wanted, &observed.looked_up);
@@ -70,15 +70,15 @@ impl Waiting {
             }
             let wait = self.0.entry(key.clone()).or_insert(Wait {
                 since: BTreeMap::new(),
-                held: None,
+                begun: None,
                 patience,
             });
             if let Some(rest) = wait.rest(missing, now) {
-                held.insert(key.clone());
+                waiting.insert(key.clone());
                 first = Some(first.map_or(rest, |first| first.min(rest)));
             }
         }
-        (held, first)
+        (waiting, first)
     }
 }
 
@@ -95,29 +95,29 @@ impl Wait {
             self.since.entry(one).or_insert(now);
         }
         let last = self.since.values().max()?;
-        let held = *self.held.get_or_insert(now);
+        let begun = *self.begun.get_or_insert(now);
         // A Service that wants another lookup every second must be released, too.
-        let until = (*last + patience).min(held + patience * AT_MOST);
+        let until = (*last + patience).min(begun + patience * AT_MOST);
         let rest = until.saturating_duration_since(now);
         if rest.is_zero() {
-            self.held = None;
+            self.begun = None;
             return None;
         }
         Some(rest)
     }
 }
 
-/// Replaces held Services by their form in `before`, and marks those that were not served then.
-pub(crate) fn with_held(
+/// Replaces Services that wait by their form in `before`, and marks those that were not served then.
+pub(crate) fn with_waiting(
     observed: Arc<Observed>,
-    held: &BTreeSet<Key>,
+    waiting: &BTreeSet<Key>,
     before: Option<&Observed>,
 ) -> Arc<Observed> {
-    if held.is_empty() {
+    if waiting.is_empty() {
         return observed;
     }
     let mut observed = Observed::clone(&observed);
-    for key in held {
+    for key in waiting {
         let old = before.and_then(|before| form(before, key));
         let Some(new) = observed.services.get_mut(key) else {
             continue;
@@ -125,21 +125,21 @@ pub(crate) fn with_held(
         match old.filter(|old| old.uid == new.uid) {
             Some(old) => *new = Arc::clone(old),
             None => {
-                observed.held.insert(key.clone());
+                observed.waiting.insert(key.clone());
             }
         }
     }
     Arc::new(observed)
 }
 
-/// The form in which a Service was served, or left alone; `None`: it did not exist, or was held.
+/// The form in which a Service was served, or left alone; `None`: it did not exist, or waited.
 pub(crate) fn form<'a>(before: &'a Observed, key: &Key) -> Option<&'a Arc<Service>> {
     let form = before.services.get(key);
-    form.filter(|_| !before.held.contains(key))
+    form.filter(|_| !before.waiting.contains(key))
 }
 
 const NODES_WAIT: Duration = Duration::from_secs(10);
-/// A Service is held for at most so many times the patience in a row.
+/// A Service waits for at most so many times the patience in a row.
 const AT_MOST: u32 = 3;
 
 #[cfg(test)]
@@ -160,7 +160,7 @@ mod tests {
                 begin: Instant::now(),
                 wait: Wait {
                     since: BTreeMap::new(),
-                    held: None,
+                    begun: None,
                     patience: PATIENCE,
                 },
             }
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_service_that_wants_something_else_all_the_time_is_not_held_for_ever() {
+    fn a_service_that_wants_something_else_all_the_time_does_not_wait_for_ever() {
         let mut case = Case::new();
         let names: Vec<String> = (0..10).map(|number| number.to_string()).collect();
         let mut released = Vec::new();
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_service_that_misses_something_is_held_in_the_form_that_it_had() {
+    fn only_the_service_that_misses_something_waits_in_the_form_that_it_had() {
         let manifests = |port: u16| {
             let manifests = ["a", "b", "new"].map(|name| {
                 format!("---\nkind: Service\nmetadata: {{name: {name}, namespace: shop}}\nspec: {{ports: [{{port: {port}}}]}}\n")
@@ -224,11 +224,11 @@ mod tests {
         ]);
         let mut waiting = Waiting::default();
         let now = Instant::now();
-        let (held, rest) = waiting.held(&wanted, &seen, PATIENCE, now);
-        assert_eq!(held, BTreeSet::from([key("a"), key("new")]));
+        let (wait, rest) = waiting.of(&wanted, &seen, PATIENCE, now);
+        assert_eq!(wait, BTreeSet::from([key("a"), key("new")]));
         assert_eq!(rest, Some(PATIENCE));
         let seen = Arc::new(seen);
-        let with = with_held(Arc::clone(&seen), &held, Some(&before));
+        let with = with_waiting(Arc::clone(&seen), &wait, Some(&before));
         let ports = with
             .services
             .iter()
@@ -237,22 +237,22 @@ mod tests {
             ports.collect::<Vec<_>>(),
             [("a", 80), ("b", 81), ("new", 81)]
         );
-        assert_eq!(with.held, BTreeSet::from([key("new")]));
+        assert_eq!(with.waiting, BTreeSet::from([key("new")]));
 
         // The state of a Service that is not in `wanted` stays, and the state of a deleted Service goes.
         let later = now + PATIENCE;
         assert_eq!(
-            waiting.held(&BTreeMap::new(), &seen, PATIENCE, later),
+            waiting.of(&BTreeMap::new(), &seen, PATIENCE, later),
             (BTreeSet::new(), None)
         );
         assert_eq!(
-            waiting.held(&wanted, &seen, PATIENCE, later),
+            waiting.of(&wanted, &seen, PATIENCE, later),
             (BTreeSet::new(), None)
         );
-        waiting.held(&BTreeMap::new(), &Observed::default(), PATIENCE, later);
+        waiting.of(&BTreeMap::new(), &Observed::default(), PATIENCE, later);
         assert_eq!(
-            waiting.held(&wanted, &seen, PATIENCE, later).0,
-            held,
+            waiting.of(&wanted, &seen, PATIENCE, later).0,
+            wait,
             "new ones of their names"
         );
     }

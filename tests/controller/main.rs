@@ -1,4 +1,4 @@
-//! `ballast-controller` without a real API server: what it decides, what it observes, and `run` from a folder of manifests.
+//! `ballast-controller` without a real API server: what it decides, what it observes, `run` from a folder of manifests, and `announce`.
 
 mod decide;
 mod observe;

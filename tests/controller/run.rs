@@ -1,9 +1,11 @@
 //! `ballast-controller run` from a folder of manifests, with a real `ballast` behind it: what a client meets.
 
+mod announce;
 mod edge;
 mod host;
 mod keys;
 mod log;
+mod moves;
 mod names;
 mod secure;
 mod usage;
@@ -40,6 +42,32 @@ fn a_client_reaches_the_endpoint_and_another_one_after_the_manifest_changed() {
 
     host.remove("web.yaml");
     until("a closed port", || host.ask(port).is_err());
+}
+
+#[test]
+fn services_of_a_folder_have_one_port_at_two_addresses_of_antreas_pool() {
+    let answers = [Answers::start("one"), Answers::start("two")];
+    let mut host = Host::new();
+    let port = free_port();
+    host.manifest(
+        "pool.yaml",
+        "apiVersion: crd.antrea.io/v1beta1\nkind: ExternalIPPool\nmetadata: {name: edge}\nspec: {ipRanges: [{cidr: 127.88.0.0/29}]}\n",
+    );
+    for (name, answers) in ["a", "b"].into_iter().zip(&answers) {
+        let of_pool = "namespace: default, annotations: {service.antrea.io/external-ip-pool: edge}";
+        let service = balancer(name, port).replace("namespace: default", of_pool);
+        assert!(service.contains(of_pool), "{service}");
+        host.manifest(&format!("{name}.yaml"), &service);
+        host.manifest(&format!("{name}-slice.yaml"), &slice(name, answers.port));
+    }
+    host.start();
+    for (address, word) in [([127, 88, 0, 1], "one"), ([127, 88, 0, 2], "two")] {
+        until(&format!("{word}\n{}", host.logs()), || {
+            let heard = host.ask_at((address, port).into());
+            heard.is_ok_and(|heard| heard == word)
+        });
+    }
+    assert!(host.ask(port).is_err(), "no other address");
 }
 
 #[test]

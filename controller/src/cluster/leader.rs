@@ -20,7 +20,6 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 
 use crate::clock;
-use crate::decide::TOLD;
 use crate::lease;
 use crate::metrics::Metrics;
 use crate::request::{self, patiently};
@@ -138,8 +137,6 @@ pub(crate) struct Campaign {
     /// Unique among all processes that take part, now and before.
     pub(crate) me: String,
     pub(crate) ending: watch::Receiver<bool>,
-    /// The events of Nodes that were told, which the Lease records: read when this process begins to lead, written from then on.
-    pub(crate) told_on_nodes: watch::Sender<String>,
     pub(crate) metrics: Arc<Metrics>,
 }
 
@@ -215,13 +212,6 @@ impl Campaign {
         if election.look(begun, found.as_ref().map(state)) == NextStep::Wait {
             return Ok(());
         }
-        if !election.leads(begun) {
-            let told = found.as_ref().and_then(|lease| {
-                let annotations = lease.metadata.annotations.as_ref()?;
-                annotations.get(TOLD).cloned()
-            });
-            self.told_on_nodes.send_replace(told.unwrap_or_default());
-        }
         let params = request::post();
         let lease = self.lease(found.as_ref());
         let written = match found {
@@ -241,17 +231,12 @@ impl Campaign {
         let is_mine = holder == Some(&self.me);
         let acquired = spec.and_then(|spec| spec.acquire_time.clone());
         let turns = spec.and_then(|spec| spec.lease_transitions).unwrap_or(0);
-        let mut metadata = match found {
+        let metadata = match found {
             Some(lease) => lease.metadata.clone(),
             None => ObjectMeta {
                 name: Some(lease::LEADER.to_owned()),
                 ..ObjectMeta::default()
             },
-        };
-        let annotations = metadata.annotations.get_or_insert_default();
-        match self.told_on_nodes.borrow().as_str() {
-            "" => annotations.remove(TOLD),
-            told => annotations.insert(TOLD.to_owned(), told.to_owned()),
         };
         Lease {
             metadata,

@@ -7,8 +7,6 @@
 
 mod apply;
 mod desired;
-mod ip_mode;
-mod managed;
 mod rewrites;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -16,18 +14,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kube::Client;
-use tokio::sync::watch;
 use tokio::task::{self, JoinError, JoinSet};
-use tokio::time::sleep;
 
 pub(super) use self::apply::release;
 use self::apply::{Pass, Passed};
 pub(super) use self::desired::DesiredStatus;
-use self::desired::IpMode;
-use self::ip_mode::IpModeSearch;
 use self::rewrites::Rewrites;
-use super::events::{EventSender, Marks, NewEvent, Told};
-use super::ip_mode::notices;
+use super::events::{EventSender, NewEvent};
+use super::handover;
 use super::leader::Leading;
 use crate::clock;
 use crate::decide::{About, Kind, Verdict};
@@ -44,10 +38,10 @@ pub(crate) struct StatusWriter {
     pub(crate) events: EventSender,
     /// Whether Services get a finalizer.
     pub(crate) finalizer: bool,
-    /// The suffix of the names that are published where the API server knows no `ipMode`.
-    pub(crate) suffix: Option<String>,
-    /// Whether the owners of Services must be told that it knows none.
-    pub(crate) lacks_ip_mode: watch::Sender<Option<bool>>,
+    /// The namespaces of the Services that are watched; `None`: all namespaces.
+    pub(crate) namespaces: Vec<Option<String>>,
+    /// The namespace of this installation, which no other one has.
+    pub(crate) own_namespace: String,
     pub(crate) metrics: Arc<Metrics>,
 }
 
@@ -63,12 +57,10 @@ struct Tracked {
     yields: bool,
     failures: u32,
     /// The part that the API server refuses, and its reason.
-    refused: Option<(DesiredStatus, String)>,
+    refused: Option<Box<(DesiredStatus, String)>>,
     /// No pass begins before this time.
     not_before: Duration,
     has_pass: bool,
-    /// Whether this process has given it ports.
-    gave: bool,
     /// Its place in the queue.
     queued: Option<Duration>,
 }
@@ -77,39 +69,32 @@ struct Tracked {
 #[derive(Default)]
 struct Work {
     decision: Option<Decision>,
-    /// When this process began to lead.
-    leads_since: Option<Duration>,
-    /// The annotations that say which events the owners of Services have.
-    marks: Marks,
+    /// Whether this process has seen what the leader before wrote.
+    has_caught_up: bool,
     tracked: BTreeMap<Key, Tracked>,
     /// The Services that need a pass, by time: one that changes all the time waits behind those that came meanwhile.
     queue: BTreeSet<(Duration, Key)>,
     passes: JoinSet<Passed>,
     /// The Service of each pass.
     passing: HashMap<task::Id, Key>,
-    keeps_ip_mode: bool,
+    /// Whether the API server was last seen to drop `ipMode`, as those before 1.30 do: the field is left out then.
+    drops_ip_mode: bool,
 }
 
 impl StatusWriter {
     /// Writes for as long as the process lives.
     pub(crate) async fn run(mut self) {
         let mut work = Work::default();
-        let mut search = IpModeSearch::default();
+        // What this process waits for before it gives anything.
+        let mut handover = JoinSet::new();
         loop {
             if !self.leading.is_now() {
                 work.rest();
-                search.rest();
+                handover = JoinSet::new();
                 self.decisions.mark_unchanged();
+            } else if !work.has_caught_up {
+                self.catch_up(&mut handover);
             } else {
-                if search.look(&self.client).await {
-                    self.take_ip_mode(&mut work, &search);
-                }
-                let begins = *work.leads_since.get_or_insert_with(clock::now) + HANDOVER;
-                if clock::now() < begins {
-                    // What the leader before gave last may still be on its way here.
-                    sleep(begins.saturating_sub(clock::now())).await;
-                    continue;
-                }
                 if work.decision.is_none() || self.decisions.has_changed().unwrap_or(false) {
                     let decision = self.decisions.borrow_and_update().clone();
                     self.take_decision(&mut work, decision);
@@ -118,29 +103,17 @@ impl StatusWriter {
             }
             let next = work.queue.first().map(|(at, _)| *at);
             let next = next.filter(|_| work.passes.len() < AT_ONCE);
-            let next = next.into_iter().chain(search.next_look()).min();
-            let pause = async {
-                match next {
-                    Some(at) => sleep(at.saturating_sub(clock::now())).await,
-                    None => std::future::pending().await,
-                }
-            };
+            let pause = clock::pause_until(next);
             tokio::select! {
                 // The next round takes the decision in.
-                changed = self.decisions.changed() => match changed {
+                changed = self.decisions.changed(), if handover.is_empty() => match changed {
                     Ok(()) => self.decisions.mark_changed(),
                     Err(_) => return,
                 },
                 () = self.leading.changed() => {}
-                Some(told) = self.events.told.recv() => self.take_told(&mut work, told),
+                Some(ended) = handover.join_next() => work.has_caught_up = ended.is_ok(),
                 Some((key, passed)) = work.next_pass() => match passed {
-                    Ok(passed) => {
-                        let keeps_ip_mode = passed.keeps_ip_mode;
-                        self.end_pass(&mut work, &key, passed);
-                        if search.saw(keeps_ip_mode) {
-                            self.take_ip_mode(&mut work, &search);
-                        }
-                    }
+                    Ok(passed) => self.end_pass(&mut work, &key, passed),
                     Err(error) => self.lose_pass(&mut work, &key, &error),
                 },
                 () = pause => {}
@@ -148,50 +121,41 @@ impl StatusWriter {
         }
     }
 
-    /// Takes in whether the API server keeps `ipMode`: everything is written, and told, in that light.
-    fn take_ip_mode(&self, work: &mut Work, search: &IpModeSearch) {
-        work.keeps_ip_mode = search.is_kept();
-        self.lacks_ip_mode.send_if_modified(|lacks| {
-            let now = Some(!work.keeps_ip_mode && self.suffix.is_none());
-            std::mem::replace(lacks, now) != now
-        });
-        let decision = work.decision.take();
-        self.take_decision(work, decision);
+    /// Begins to wait until everything is seen that the leader before has given.
+    fn catch_up(&self, handover: &mut JoinSet<()>) {
+        if handover.is_empty() {
+            let (client, decisions) = (self.client.clone(), self.decisions.clone());
+            let caught_up = handover::caught_up(client, self.namespaces.clone(), decisions);
+            handover.spawn(caught_up);
+        }
     }
 
     fn take_decision(&self, work: &mut Work, decision: Option<Decision>) {
         let Some(decision) = decision else { return };
         let before = work.decision.replace(decision.clone());
         let services = &decision.observed.services;
-        if let Some(before) = before
-            && Arc::ptr_eq(&before.desired, &decision.desired)
-        {
-            // Only versions of Services differ.
-            for (key, service) in services {
-                let known = before.observed.services.get(key);
-                if known.is_none_or(|known| !Arc::ptr_eq(known, service)) {
-                    self.compare(work, key);
-                }
-            }
-            return;
-        }
         let is_there = |key: &Key| services.contains_key(key);
         work.tracked
             .retain(|key, tracked| tracked.has_pass || is_there(key));
         work.queue.retain(|(_, key)| is_there(key));
-        let lacks_ip_mode = self.lacks_ip_mode.borrow().unwrap_or(false);
-        let notices = notices(&decision, lacks_ip_mode);
-        work.marks.stand(&notices, &decision.observed);
+        let mut known = before
+            .iter()
+            .flat_map(|one| &one.desired.statuses)
+            .peekable();
         for status in &decision.desired.statuses {
-            self.compare(work, &status.service);
+            let key = &status.service;
+            while known.next_if(|known| known.service < *key).is_some() {}
+            let is_same = known.next_if(|known| *known == status).is_some()
+                && before.as_ref().is_some_and(|before| {
+                    let known = before.observed.services.get(key);
+                    let now = services.get(key);
+                    known.map(Arc::as_ptr) == now.map(Arc::as_ptr)
+                });
+            // One that was compared already, and is the same, is where it was: settled, in the queue, or in a pass.
+            if !is_same {
+                self.compare(work, key);
+            }
         }
-    }
-
-    /// Takes in that a warning about a Service was written: its annotation says so from now on.
-    fn take_told(&self, work: &mut Work, told: Told) {
-        let key = told.service.clone();
-        work.marks.add(told);
-        self.compare(work, &key);
     }
 
     /// Queues a Service for a pass if it is not as it must be.
@@ -205,16 +169,16 @@ impl StatusWriter {
             return;
         }
         tracked.uid.clone_from(&service.uid);
-        tracked.gave |= desired.gives();
         if desired.is_in(&service) {
             tracked.rewrites.written(&desired.places());
+            tracked.rewrites.left(&service.publication);
             tracked.settle();
             work.leave_queue(key);
             return;
         }
         if tracked
             .refused
-            .take_if(|(refused, _)| *refused != desired)
+            .take_if(|refused| refused.0 != desired)
             .is_some()
         {
             // The long pause is for the part that was refused; this is another one.
@@ -224,14 +188,8 @@ impl StatusWriter {
             // The end of the publication waits for no other controller.
             tracked.not_before = Duration::ZERO;
         }
-        let now = clock::now();
-        let soonest = match desired.lacks_marks_alone(&service) {
-            // Other events of the Service may be written meanwhile, and then it is one write for all of them.
-            true => now + MARKS_PAUSE,
-            false => now,
-        };
         // One that is in the queue keeps its place.
-        let at = tracked.not_before.max(soonest);
+        let at = tracked.not_before.max(clock::now());
         let at = tracked.queued.map_or(at, |queued| queued.min(at));
         work.leave_queue(key);
         work.enter_queue(key, at);
@@ -252,14 +210,14 @@ impl StatusWriter {
             // The decision knows nothing of the last write, and might take back what that gave.
             return None;
         }
-        let mode = match work.keeps_ip_mode {
-            true => IpMode::Kept,
-            false => IpMode::Dropped(self.suffix.as_deref()),
-        };
-        let told = work.marks.of(&service);
-        let gave = work.tracked.get(key).is_some_and(|tracked| tracked.gave);
-        let finalizer = self.finalizer;
-        let desired = DesiredStatus::of(status, &service, told, gave, finalizer, mode)?;
+        let has_ip_mode = !work.drops_ip_mode;
+        let desired = DesiredStatus::of(
+            status,
+            &service,
+            &self.own_namespace,
+            self.finalizer,
+            has_ip_mode,
+        )?;
         Some((desired, service))
     }
 
@@ -325,8 +283,27 @@ impl StatusWriter {
             Ok(None) => tracked.fail(FIRST_PAUSE, LONGEST_PAUSE),
             Err(error) => self.take_error(key, tracked, &error, passed.desired),
         }
+        if let Some(drops) = passed.drops_ip_mode
+            && drops != work.drops_ip_mode
+        {
+            self.note_ip_mode(work, drops);
+        }
         // The decision, or the Service itself, may be another one meanwhile.
         self.compare(work, key);
+    }
+
+    /// Takes in that the API server drops `ipMode`, or that it does no more: it was replaced.
+    fn note_ip_mode(&self, work: &mut Work, drops: bool) {
+        work.drops_ip_mode = drops;
+        match drops {
+            true => tracing::warn!(
+                "the API server drops ipMode: it is older than 1.30; kube-proxy keeps connections from inside the cluster to published addresses for itself"
+            ),
+            false => tracing::info!("the API server keeps ipMode now: it is written again"),
+        }
+        // Everything is compared again in that light.
+        let decision = work.decision.take();
+        self.take_decision(work, decision);
     }
 
     fn take_error(
@@ -344,12 +321,12 @@ impl StatusWriter {
             tracked.fail(FIRST_PAUSE, LONGEST_PAUSE);
             return;
         };
-        let before = tracked.refused.replace((desired, why.clone()));
+        let before = tracked.refused.replace(Box::new((desired, why.clone())));
         if before.is_none() {
             tracked.failures = 0;
         }
         tracked.fail(REFUSED_PAUSE, LONGEST_REFUSED_PAUSE);
-        if before.is_none_or(|(_, before)| before != why) {
+        if before.is_none_or(|before| before.1 != why) {
             self.events.send(refused(key, &tracked.uid, &why));
         }
     }
@@ -357,9 +334,10 @@ impl StatusWriter {
 
 impl Work {
     /// This process leads no more. When it leads again it looks at everything anew; it remembers the rewrites of other
-    /// controllers, and what it told.
+    /// controllers.
     fn rest(&mut self) {
         for tracked in self.tracked.values_mut() {
+            tracked.rewrites.rest();
             *tracked = Tracked {
                 uid: std::mem::take(&mut tracked.uid),
                 rewrites: std::mem::take(&mut tracked.rewrites),
@@ -368,7 +346,6 @@ impl Work {
         }
         *self = Self {
             tracked: std::mem::take(&mut self.tracked),
-            marks: std::mem::take(&mut self.marks),
             ..Self::default()
         };
     }
@@ -456,14 +433,10 @@ fn nodes(desired: &DesiredStatus, observed: &Observed) -> BTreeMap<String, Strin
     nodes
 }
 
-/// The time within which a watch shows what another process wrote before. A new leader gives nothing earlier.
-const HANDOVER: Duration = Duration::from_millis(500);
 /// Passes at the same time.
 const AT_ONCE: usize = 8;
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
-/// The time for which a Service waits that differs in the annotation about its events alone.
-const MARKS_PAUSE: Duration = Duration::from_secs(1);
 /// The API server will hardly take soon what it has refused.
 const REFUSED_PAUSE: Duration = Duration::from_secs(5);
 const LONGEST_REFUSED_PAUSE: Duration = Duration::from_secs(300);

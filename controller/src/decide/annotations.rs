@@ -66,6 +66,8 @@ pub(super) struct Reader<'a> {
     in_use: Memory,
     pub(super) memory: Memory,
     has_own: bool,
+    /// Whether a value could not be read, and no last good value is known in its place.
+    pub(super) has_unread: bool,
     pub(super) notices: BTreeSet<Notice>,
     /// Events that follow from what only nodes read: endpoints, Secrets and resolved names.
     pub(super) node_notices: BTreeSet<Notice>,
@@ -88,6 +90,7 @@ impl<'a> Reader<'a> {
             in_use: Memory::new(),
             memory: Memory::new(),
             has_own: keys.any(|key| key.starts_with(OWN)),
+            has_unread: false,
             notices: BTreeSet::new(),
             node_notices: BTreeSet::new(),
             needs_nodes: false,
@@ -134,11 +137,15 @@ impl<'a> Reader<'a> {
             return Lookup::Absent;
         }
         let of_port = keys.len() - usize::from(keys.last() == Some(&format!("{OWN}{}", knob.name)));
-        self.conflict(knob, keys.get(..of_port).unwrap_or_default());
-        self.conflict(knob, &aliases);
-        keys.extend(aliases);
+        let of_port = keys.get(..of_port).unwrap_or_default().to_vec();
+        keys.extend(aliases.iter().cloned());
         let slot = slot(knob.slot(), port);
-        self.first_valid(knob, keys, &slot)
+        let found = self.first_valid(knob, keys, &slot);
+        if let Lookup::Value(found) = &found {
+            self.conflict(knob, &of_port, &found.key);
+            self.conflict(knob, &aliases, &found.key);
+        }
+        found
     }
 
     /// The first valid value of these annotations. If the first annotation is invalid, its last good value counts.
@@ -176,6 +183,7 @@ impl<'a> Reader<'a> {
                 return Lookup::Value(found);
             }
         }
+        self.has_unread |= bad;
         if bad { Lookup::Bad } else { Lookup::Absent }
     }
 
@@ -267,8 +275,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Warns of annotations of the same precedence whose values differ.
-    fn conflict<T: PartialEq>(&mut self, knob: &Knob<T>, keys: &[String]) {
+    /// Warns of annotations of the same precedence whose values differ. `winner` is the one that counts of all precedences.
+    fn conflict<T: PartialEq>(&mut self, knob: &Knob<T>, keys: &[String], winner: &str) {
         let annotations = &self.service.annotations;
         let mut good = keys.iter().filter_map(|key| {
             let raw = annotations.get(key)?;
@@ -280,7 +288,7 @@ impl<'a> Reader<'a> {
         let others = good.filter(|(_, _, other)| *other != value);
         let messages = others.map(|(other, other_raw, _)| {
             let (raw, other_raw) = (quoted(raw), quoted(other_raw));
-            format!("{key}: {raw} and {other}: {other_raw} differ; {key} counts")
+            format!("{key}: {raw} and {other}: {other_raw} differ; {winner} counts")
         });
         for message in messages.collect::<Vec<_>>() {
             self.warn(Reason::AnnotationConflict, message);
@@ -373,9 +381,6 @@ pub(crate) const ADDRESS: &str = "loadbalancer.openstack.org/load-balancer-addre
 
 /// The annotation with an ID for users of OpenStack. We write the UID of the Service; any other value is the user's own.
 pub(crate) const ID: &str = "loadbalancer.openstack.org/load-balancer-id";
-
-/// The annotation that records which events were written for a Service; the publisher's event recorder owns it.
-pub(crate) const TOLD: &str = "ballast.dev/told";
 
 pub(super) const EXOSCALE: &str = "service.beta.kubernetes.io/exoscale-loadbalancer-";
 

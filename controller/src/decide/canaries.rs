@@ -38,7 +38,7 @@ impl<'a> Canaries<'a> {
             asks(service)
                 && settings.looks_at(&service.key.namespace)
                 && !service.deleting
-                && !observed.held.contains(&service.key)
+                && !observed.waiting.contains(&service.key)
                 && !left_out.contains_key(&service.key)
                 && (service.kind != ServiceKind::LoadBalancer
                     || (settings.takes(service.class.as_deref()) && !is_foreign(service)))

@@ -25,7 +25,7 @@ pub(super) fn certificate(
     reader: &mut Reader<'_>,
     options: &PortOptions,
     port: &Port,
-    plan: &mut ServicePlan<'_>,
+    plan: &mut ServicePlan,
 ) -> Termination {
     let key = match &options.tls {
         Tls::Plain => return Termination::Open(None),
@@ -75,7 +75,7 @@ fn may_use(
     service: &Service,
     key: &Key,
     found: Option<&Secret>,
-    plan: &mut ServicePlan<'_>,
+    plan: &mut ServicePlan,
 ) -> bool {
     let from = &service.key.namespace;
     if key.namespace == *from {

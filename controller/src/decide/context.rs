@@ -1,6 +1,7 @@
 //! What every step of a decision reads: the observed objects, the settings, the nodes, and the EndpointSlices of each Service.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::canaries::Canaries;
 use super::fault::Fault;
@@ -9,7 +10,8 @@ use super::notice::Notice;
 use super::permitted::Permitted;
 use crate::lease::hash_of_settings;
 use crate::observe::{Key, Observed, Service, Slice};
-use crate::settings::Settings;
+use crate::pools::Pools;
+use crate::settings::{Role, Settings};
 
 /// The input of a decision, prepared once.
 pub(super) struct Context<'a> {
@@ -21,6 +23,8 @@ pub(super) struct Context<'a> {
     pub(super) common: String,
     pub(super) slices: Slices<'a>,
     pub(super) nodes: Nodes<'a>,
+    /// Address pools; none on a node of a cluster, which serves what was given.
+    pub(super) pools: Arc<Pools>,
     pub(super) permitted: Permitted<'a>,
     pub(super) canaries: Canaries<'a>,
 }
@@ -31,6 +35,7 @@ impl<'a> Context<'a> {
         settings: &'a Settings,
         left_out: &'a BTreeMap<Key, Fault>,
         slices: Slices<'a>,
+        pools: Arc<Pools>,
         notices: &mut Vec<Notice>,
     ) -> Self {
         let nodes = Nodes::of(observed, settings, notices);
@@ -38,12 +43,20 @@ impl<'a> Context<'a> {
             observed,
             settings,
             left_out,
-            common: hash_of_settings(&settings.claims()),
+            common: hash_of_settings(&settings.in_common()),
             slices,
+            pools,
             permitted: Permitted::of(observed, settings, &nodes),
             nodes,
             canaries: Canaries::of(observed, settings, left_out, notices),
         }
+    }
+}
+
+impl Context<'_> {
+    /// Whether what a Service becomes in a table must be known: the publisher writes none, and tells what is wrong with canaries.
+    pub(super) fn needs_parts(&self, service: &Key) -> bool {
+        self.settings.role != Role::Publisher || !self.canaries.of_service(service).is_empty()
     }
 }
 

@@ -14,7 +14,7 @@ pub(super) fn look_up(
     context: &Context<'_>,
     reader: &mut Reader<'_>,
     name: &str,
-    plan: &mut ServicePlan<'_>,
+    plan: &mut ServicePlan,
 ) {
     let (observed, settings) = (context.observed, context.settings);
     let wrong = match ExternalTarget::of(observed, settings, reader.service, name) {

@@ -1,5 +1,7 @@
 //! Plans a Service of type LoadBalancer: a port of the node for every port of the Service.
 
+use std::sync::Arc;
+
 use ballast_core::table::Text;
 
 use super::annotations::{Reader, knobs};
@@ -11,18 +13,18 @@ use super::health;
 use super::nodes::ThisNode;
 use super::notice::Reason;
 use super::options::{PortOptions, ReachedBy};
-use super::parts::{backend, frontend, qualified, shares};
+use super::parts::{backend, frontend, parts, qualified};
 use super::placement::{self, Placement, Unplaced};
 use super::ports::served_ports;
 use super::ranges::Ranges;
 use super::route_limit::RouteLimit;
-use super::service_plan::{Claim, PortPlan, ServicePlan};
+use super::service_plan::{PortPlan, ServicePlan};
 use super::status::{Allotment, PortError, Status, Verdict, is_foreign, must_be_released};
 use crate::allocation::NodePort;
 use crate::observe::{Port, Protocol, Service};
 
 /// Plans a LoadBalancer of our class.
-pub(super) fn plan<'a>(context: &Context<'a>, service: &'a Service) -> ServicePlan<'a> {
+pub(super) fn plan(context: &Context<'_>, service: &Arc<Service>) -> ServicePlan {
     let mut reader = Reader::new(service, context.observed, context.settings);
     if reader.is_on(&knobs::IGNORE, None) {
         let why = "an annotation says to ignore it";
@@ -42,7 +44,6 @@ pub(super) fn plan<'a>(context: &Context<'a>, service: &'a Service) -> ServicePl
     }
     reader.note_keys_without_effect();
     warn_of_slices(context, &mut reader);
-    placement::note_pool_keys(&mut reader);
     canaries::read(&mut reader);
     let why = "a LoadBalancer has ports of its own; hosts and paths are for other Services, behind the shared port";
     reader.without_effect(&["host", "path", "rewrite"], why);
@@ -56,7 +57,7 @@ pub(super) fn plan<'a>(context: &Context<'a>, service: &'a Service) -> ServicePl
             };
             plan.asks_at = asks_at;
         }
-        Ok(place) => {
+        Ok((place, asked)) => {
             let mut limit = RouteLimit::of(context.settings);
             for port in served_ports(&mut reader) {
                 plan_port(context, &mut reader, &place, port, &mut limit, &mut plan);
@@ -69,19 +70,23 @@ pub(super) fn plan<'a>(context: &Context<'a>, service: &'a Service) -> ServicePl
                     ..Status::pending(service, "none of its ports can be served")
                 };
             }
-            if plan.ports.iter().all(|port| port.frontend.bind.is_empty()) {
-                // A node that does not serve the Service gets none of its private keys.
-                plan.files.clear();
-            }
             plan.placement = Some(place);
+            plan.asked = asked;
         }
+    }
+    plan.drop_doubles();
+    plan.find_unread();
+    let planned = plan.ports.iter().map(|port| port.port);
+    let ports = planned.chain(plan.unread.iter().copied()).collect();
+    if let Some(asked) = &mut plan.asked {
+        asked.complete(context, ports);
     }
     plan.status.taken_from = taken_from;
     plan.with_findings(reader)
 }
 
 /// The plan of a Service without a class that another controller publishes.
-fn foreign(service: &Service) -> ServicePlan<'_> {
+fn foreign(service: &Arc<Service>) -> ServicePlan {
     let status = Status::left_alone(service, "another controller publishes it");
     let mut plan = ServicePlan::nothing(service, status);
     let writer = writer(service);
@@ -103,10 +108,10 @@ fn writer(service: &Service) -> &str {
 fn plan_port(
     context: &Context<'_>,
     reader: &mut Reader<'_>,
-    place: &Placement<'_>,
+    place: &Placement,
     port: &Port,
     limit: &mut RouteLimit,
-    plan: &mut ServicePlan<'_>,
+    plan: &mut ServicePlan,
 ) {
     if port.protocol == Protocol::Sctp {
         reader.warn(Reason::SyncLoadBalancerFailed, format!("Error syncing load balancer: port {}/SCTP is not served; Ballast speaks TCP and UDP", port.number));
@@ -144,31 +149,18 @@ fn plan_port(
         ThisNode::LoadBalancer(node) if place.strict => Some(&*node.name),
         _ => None,
     };
-    let backend = backend(
-        context, plan, &name, back_text, port, &options, check, only_on,
-    );
-    let binds = place.site.binds(context.nodes.here, external);
-    let mut frontend = frontend(
-        &name,
-        front_text,
-        &service.key,
-        &options,
-        certificate,
-        binds,
-    );
-    let shares = shares(context, plan, &backend, port, &options, only_on);
-    shares.split_frontend(&mut frontend);
+    let parts = context.needs_parts(&service.key).then(|| {
+        let backend = backend(
+            context, plan, &name, back_text, port, &options, check, only_on,
+        );
+        let frontend = frontend(&name, front_text, &service.key, &options, certificate);
+        parts(context, plan, frontend, backend, port, &options, only_on)
+    });
     plan.ports.push(PortPlan {
-        claim: Claim {
-            port: NodePort::of(external, port.protocol),
-            reach: place.reach.clone(),
-        },
-        frontend,
-        backend,
-        canaries: shares.services,
+        port: NodePort::of(external, port.protocol),
+        name,
+        parts,
         closed,
-        given: false,
-        taken: false,
     });
 }
 

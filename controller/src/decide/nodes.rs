@@ -99,6 +99,11 @@ pub(super) fn may_be_published(node: &Node) -> bool {
     !node.taints.contains(LEAVING) && !node.network_unavailable
 }
 
+/// Whether a node may have addresses of pools. A cordon and a drain change nothing: the pods of load balancers stay.
+pub(super) fn may_hold_addresses(node: &Node) -> bool {
+    may_be_published(node) && !node.taints.contains(OUT_OF_SERVICE)
+}
+
 /// The address of a node that is published: its external one, else its internal one.
 pub(super) fn public(node: &Node, family: Family) -> Option<IpAddr> {
     first(&node.external, family).or_else(|| first(&node.internal, family))
@@ -132,6 +137,9 @@ fn excluded(node: &Node, selector: &Selector) -> Notice {
 }
 
 const EXCLUDE: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
+
+/// The taint of a node that an operator declares dead.
+const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
 
 /// The taint of the cluster autoscaler for a node that it will delete.
 const LEAVING: &str = "ToBeDeletedByClusterAutoscaler";

@@ -63,10 +63,13 @@ impl Reason {
     /// The reasons of messages in the Leases of nodes.
     fn of_nodes(word: &str) -> Self {
         let known = [
+            Self::AddressAnnounced,
+            Self::AddressConflict,
             Self::AddressNotPermitted,
             Self::AllocationFailed,
             Self::LeftOut,
             Self::NoActiveCheck,
+            Self::NotAnnounced,
             Self::RefNotPermitted,
             Self::SecretUnreadable,
             Self::TableRefused,
@@ -106,6 +109,17 @@ impl fmt::Display for About {
     }
 }
 
+impl About {
+    /// The name of the object.
+    pub(crate) fn name(&self) -> &str {
+        match self {
+            Self::Flag(name) => name,
+            Self::Node(name) => name,
+            Self::Service(key) => &key.name,
+        }
+    }
+}
+
 impl Serialize for About {
     fn serialize<S: serde::Serializer>(&self, sink: S) -> Result<S::Ok, S::Error> {
         sink.collect_str(self)
@@ -118,6 +132,16 @@ pub enum Kind {
     Normal,
     /// A user or an operator must change something.
     Warning,
+}
+
+impl Kind {
+    /// The word that Kubernetes has for it.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Normal => "Normal",
+            Self::Warning => "Warning",
+        }
+    }
 }
 
 impl fmt::Display for Reason {
@@ -139,19 +163,23 @@ impl Serialize for Reason {
 /// The reason of an event. Users search for these words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reason {
+    /// The network leads the address of the Service to a node.
+    AddressAnnounced,
+    /// A host that is no load balancer node has the address.
+    AddressConflict,
     /// The name of an ExternalName Service leads to an address to which it may not lead.
     AddressNotPermitted,
     /// The address or a port that the Service asks for is not available.
     AllocationFailed,
     AnnotationConflict,
     AnnotationIgnored,
+    /// The Service is given other addresses than those which it had.
+    ClearAssignment,
     DeprecatedAnnotation,
     /// How externalTrafficPolicy Local is understood.
     ExternalTrafficPolicyLocal,
     /// Another controller publishes the Service.
     ForeignStatus,
-    /// The API server drops `ipMode`, so kube-proxy intercepts connections to published addresses.
-    IPModeUnsupported,
     /// The host of a route belongs to another namespace.
     HostTaken,
     InvalidAnnotation,
@@ -161,6 +189,8 @@ pub enum Reason {
     NameTaken,
     /// No active health check can be made.
     NoActiveCheck,
+    /// An address is not announced, or a part of an object about announcing is not followed.
+    NotAnnounced,
     /// A flag, or `ballast.dev/canary-of`, names a Service that does not exist.
     NoSuchService,
     /// A node is selected as a load balancer and excluded from load balancing.
@@ -185,6 +215,4 @@ pub enum Reason {
     TooManyRoutes,
     /// No node is available.
     UnAvailableLoadBalancer,
-    /// Annotations will have an effect once there are address pools.
-    WaitsForPools,
 }

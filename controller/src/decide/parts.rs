@@ -1,6 +1,6 @@
 //! The parts of a routing table that one Service port becomes: a frontend, a service, routes.
 
-use std::num::NonZeroU32;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ballast_core::table::{
@@ -15,25 +15,23 @@ use super::context::Context;
 use super::endpoints::{self, Scope};
 use super::notice::{About, Notice, Reason};
 use super::options::PortOptions;
-use super::service_plan::ServicePlan;
+use super::service_plan::{Parts, ServicePlan};
 use super::shares::{Shares, counterpart};
 use crate::observe::{self, Key, Port};
 
-/// The frontend of one Service port.
+/// The frontend of one Service port, without the addresses at which it listens.
 pub(super) fn frontend(
     name: &Name,
     description: Option<Text>,
     service: &Key,
     options: &PortOptions,
     certificate: Option<Certificate>,
-    binds: Vec<Bind>,
 ) -> Frontend {
     let protocol = options.protocol;
     let leads_here = matches!(protocol, Protocol::Tcp | Protocol::Udp);
     let mut frontend = Frontend {
         description,
         labels: labels(service),
-        bind: List::new(binds),
         service: leads_here.then(|| name.clone()),
         accept_proxy: options.accept_proxy.clone().map(|from| {
             Box::new(AcceptProxy {
@@ -50,7 +48,7 @@ pub(super) fn frontend(
         },
         tls: certificate.map(|certificate| Box::new(tls(vec![certificate]))),
         http: own_http(options),
-        ..empty_frontend(name.clone(), 0, protocol)
+        ..empty_frontend(name.clone(), Vec::new(), protocol)
     };
     if protocol == Protocol::Tls && !options.passthrough.is_empty() {
         let hosts = options.passthrough.iter().map(|host| Route {
@@ -88,7 +86,7 @@ fn own_http(options: &PortOptions) -> Option<Box<FrontendHttp>> {
 /// The table's service of one Service port. With `only_on` it has the endpoints on the node of that name only.
 pub(super) fn backend(
     context: &Context<'_>,
-    plan: &mut ServicePlan<'_>,
+    plan: &mut ServicePlan,
     name: &Name,
     description: Option<Text>,
     port: &Port,
@@ -96,7 +94,8 @@ pub(super) fn backend(
     health: Option<Health>,
     only_on: Option<&str>,
 ) -> table::Service {
-    let service = plan.service;
+    let service = Arc::clone(&plan.service);
+    let service = &*service;
     let goes_by_node = endpoints::goes_by_node(context.settings, service);
     let nodes = options.target_nodes.as_ref().filter(|_| goes_by_node);
     plan.wanted.nodes |= nodes.is_some();
@@ -116,8 +115,8 @@ pub(super) fn backend(
         send_proxy: options.send_proxy,
         send_proxy_tlvs: None,
         send_proxy_udp: table::SendProxyUdp::Every,
-        retries: 3,
-        max_queue: NonZeroU32::new(1024).map_or(OrOff::Off, OrOff::On),
+        retries: table::Service::RETRIES,
+        max_queue: table::Service::MAX_QUEUE,
         source: List::default(),
         timeouts: ServiceTimeouts {
             connect: options
@@ -138,17 +137,37 @@ pub(super) fn backend(
     }
 }
 
+/// What a port becomes in a table, with what its canaries get.
+pub(super) fn parts(
+    context: &Context<'_>,
+    plan: &mut ServicePlan,
+    mut frontend: Frontend,
+    backend: table::Service,
+    port: &Port,
+    options: &PortOptions,
+    only_on: Option<&str>,
+) -> Box<Parts> {
+    let shares = shares(context, plan, &backend, port, options, only_on);
+    shares.split_frontend(&mut frontend);
+    Box::new(Parts {
+        frontend,
+        backend,
+        canaries: shares.services,
+    })
+}
+
 /// What the canaries of one Service port get, of which `main` is the service in the table: they have its settings, and endpoints
 /// of their own. Warnings are about the canaries.
 pub(super) fn shares(
     context: &Context<'_>,
-    plan: &mut ServicePlan<'_>,
+    plan: &mut ServicePlan,
     main: &table::Service,
     port: &Port,
     options: &PortOptions,
     only_on: Option<&str>,
 ) -> Shares {
-    let service = plan.service;
+    let service = Arc::clone(&plan.service);
+    let service = &*service;
     let nodes = options.target_nodes.as_ref();
     let nodes = nodes.filter(|_| endpoints::goes_by_node(context.settings, service));
     let is_http = options.protocol.is_http();
@@ -246,12 +265,12 @@ pub(super) fn tls(certificates: Vec<Certificate>) -> FrontendTls {
     }
 }
 
-pub(super) fn empty_frontend(name: Name, port: u16, protocol: Protocol) -> Frontend {
+pub(super) fn empty_frontend(name: Name, binds: Vec<Bind>, protocol: Protocol) -> Frontend {
     Frontend {
         name,
         description: None,
         labels: Entries::default(),
-        bind: List::new(vec![Bind::Any { port }]),
+        bind: List::new(binds),
         protocol,
         service: None,
         backends: List::default(),

@@ -2,28 +2,22 @@
 
 use std::net::IpAddr;
 
-use super::annotations::{
-    ANTREA, EXOSCALE, Lookup, METALLB, METALLB_DEPRECATED, OPENSTACK, OWN, Reader, knobs, values,
-};
+use super::annotations::{Lookup, Reader, knobs, values};
+use super::asks::{self, Asked, Wanted};
 use super::context::Context;
 use super::endpoints;
 use super::nodes::{self, ThisNode};
 use super::notice::Reason;
-use super::site::{ListenAt, Reach, Site};
-use crate::allocation::At;
-use crate::observe::{Family, Key, Node};
-use crate::settings::Role;
+use super::site::{ListenAt, Site};
+use crate::allocation::{Allocated, At, FromPool};
+use crate::observe::{Family, Key, Node, Service};
+use crate::settings::{Role, Selector};
 
-/// Where a LoadBalancer is served, and where it may be published.
-pub(super) struct Placement<'a> {
-    pub(super) reach: Reach,
+/// Where a LoadBalancer asks to be served.
+pub(super) struct Placement {
     pub(super) site: Site,
     /// Whether each node serves only the endpoints on itself.
     pub(super) strict: bool,
-    /// The nodes whose addresses may be published, once they serve the Service.
-    pub(super) candidates: Vec<&'a Node>,
-    /// Strict, and no node has a ready endpoint: published addresses stay, and none is added.
-    pub(super) no_ready_node: bool,
     /// Strict, and this node has no ready endpoint.
     pub(super) without_endpoints_here: bool,
     pub(super) families: Vec<Family>,
@@ -37,73 +31,138 @@ pub(super) struct Unplaced {
     pub(super) asks_at: Option<At>,
 }
 
+/// What a Service asks for, and what it has.
+struct Wish {
+    chosen: Option<Selector>,
+    internal: bool,
+    requested: Option<Vec<IpAddr>>,
+    strict: bool,
+    /// What it asks of pools, and on a node what it was given of one.
+    asked: Option<Asked>,
+    given: Option<(Vec<IpAddr>, FromPool)>,
+    /// The addresses that it asks for, if they are not of a pool.
+    asks_at: Option<At>,
+}
+
+impl Wish {
+    fn read(context: &Context<'_>, reader: &mut Reader<'_>) -> Result<Self, Unplaced> {
+        let mut chosen = reader.value(&knobs::LB_NODES, None);
+        let internal = internal(reader);
+        let requested = requested(reader).map_err(|why| Unplaced { why, asks_at: None })?;
+        let at_nodes = match &requested {
+            Some(addresses) => At::of(addresses),
+            None if internal => At::NodeInternal,
+            None => At::Node,
+        };
+        let strict = strict(reader);
+        let wanted = Wanted {
+            requested: requested.as_deref(),
+            internal,
+            strict,
+            at_nodes: &at_nodes,
+        };
+        let (asked, given) = match context.settings.role {
+            // A node serves what was given.
+            Role::Node => (None, given(reader.service)),
+            _ => (asks::ask(context, reader, &wanted), None),
+        };
+        if let Some(nodes) = given.as_ref().and_then(|(_, pool)| pool.nodes.as_ref()) {
+            chosen = Some(chosen.map_or_else(|| nodes.clone(), |chosen| chosen.and(nodes)));
+        }
+        // These depend on other nodes than this one.
+        reader.needs_nodes |= chosen.is_some() || internal || requested.is_some();
+        Ok(Self {
+            chosen,
+            internal,
+            requested,
+            strict,
+            // What it has of a pool stays while no node serves it.
+            asks_at: (asked.is_none() && given.is_none()).then_some(at_nodes),
+            asked,
+            given,
+        })
+    }
+
+    /// Where it is served on these nodes.
+    fn place(
+        &self,
+        context: &Context<'_>,
+        reader: &mut Reader<'_>,
+        chosen: &[&Node],
+        families: &[Family],
+    ) -> Result<ListenAt, String> {
+        if self.asked.is_some() || self.given.is_some() {
+            let given = self.given.as_ref();
+            let addresses = given.map_or(Vec::new(), |(addresses, _)| addresses.clone());
+            return Ok(ListenAt::Pool(addresses));
+        }
+        if let Some(requested) = &self.requested {
+            return at_requested(context, reader, requested.clone(), chosen, self.internal);
+        }
+        let found = at_nodes(context, self.internal, chosen, families);
+        reader.needs_nodes |= found.is_err();
+        found.map_err(|why| unavailable(reader, why))
+    }
+}
+
 /// Finds the placement of a Service.
-pub(super) fn find<'a>(
-    context: &Context<'a>,
+pub(super) fn find(
+    context: &Context<'_>,
     reader: &mut Reader<'_>,
-) -> Result<Placement<'a>, Unplaced> {
-    let chosen = reader.value(&knobs::LB_NODES, None);
-    let internal = internal(reader);
-    let requested = requested(reader).map_err(|why| Unplaced { why, asks_at: None })?;
-    let asks_at = match &requested {
-        Some(addresses) => At::of(addresses),
-        None if internal => At::NodeInternal,
-        None => At::Node,
-    };
-    let strict = strict(reader);
+) -> Result<(Placement, Option<Asked>), Unplaced> {
+    let wish = Wish::read(context, reader)?;
     let hostnames = reader.value(&knobs::HOSTNAME, None);
-    // These depend on other nodes than this one.
-    reader.needs_nodes |= chosen.is_some() || internal || requested.is_some();
-    let chosen_nodes = context.nodes.selected(chosen.as_ref());
+    let chosen_nodes = context.nodes.selected(wish.chosen.as_ref());
     let is_host = matches!(context.nodes.here, ThisNode::Standalone);
-    let mut candidates = chosen_nodes.clone();
-    candidates.retain(|node| nodes::may_be_published(node));
-    if candidates.is_empty() && !is_host {
+    let mut chosen = chosen_nodes.iter();
+    if !chosen.any(|node| nodes::may_be_published(node)) && !is_host {
         reader.warn(
             Reason::UnAvailableLoadBalancer,
             "There are no available nodes for LoadBalancer",
         );
     }
+    let unplaced = |why| Unplaced {
+        why,
+        asks_at: wish.asks_at.clone(),
+    };
     if chosen_nodes.is_empty() && !is_host {
-        let why = NO_NODE.to_owned();
-        let asks_at = Some(asks_at);
-        return Err(Unplaced { why, asks_at });
+        return Err(unplaced(NO_NODE.to_owned()));
     }
     // A node listens before it is published: its address is published once it reports that it serves the Service.
     let families = families(reader);
-    let found = match requested {
-        Some(requested) => at_requested(context, reader, requested, &chosen_nodes, internal),
-        None if internal => at_internal(context, reader, &chosen_nodes, &families),
-        None => anywhere(reader, &chosen_nodes, &families),
-    };
-    let (reach, at) = found.map_err(|why| Unplaced {
-        why,
-        asks_at: Some(asks_at),
-    })?;
-    let has_ready = |node: &&Node| has_endpoints(context, &reader.service.key, node);
-    let ready: Vec<&Node> = match strict {
-        false => candidates.clone(),
-        true => candidates.iter().copied().filter(has_ready).collect(),
-    };
+    let found = wish.place(context, reader, &chosen_nodes, &families);
+    let at = found.map_err(unplaced)?;
     let without_endpoints_here = match context.nodes.here {
-        ThisNode::LoadBalancer(node) => strict && !has_ready(&node),
+        ThisNode::LoadBalancer(node) => {
+            wish.strict && !has_endpoints(context, &reader.service.key, node)
+        }
         ThisNode::Standalone | ThisNode::NotSelected => false,
     };
-    let no_ready_node = ready.is_empty();
-    Ok(Placement {
-        reach,
-        site: Site { chosen, at },
-        strict,
-        candidates: if no_ready_node { candidates } else { ready },
-        no_ready_node,
+    let placement = Placement {
+        site: Site {
+            chosen: wish.chosen,
+            at,
+            pool: wish.given.map(|(_, pool)| pool),
+        },
+        strict: wish.strict,
         without_endpoints_here,
         families,
         hostnames,
-    })
+    };
+    Ok((placement, wish.asked))
+}
+
+/// The addresses of a pool that a Service was given.
+fn given(service: &Service) -> Option<(Vec<IpAddr>, FromPool)> {
+    let Allocated { allocation, .. } = service.allocated.as_ref()?;
+    match (&allocation.at, &allocation.pool) {
+        (At::Addresses(addresses), Some(pool)) => Some((addresses.clone(), pool.clone())),
+        _ => None,
+    }
 }
 
 /// Whether a node has a ready endpoint on itself. The publisher watches no endpoints, so nodes report it.
-fn has_endpoints(context: &Context<'_>, service: &Key, node: &Node) -> bool {
+pub(super) fn has_endpoints(context: &Context<'_>, service: &Key, node: &Node) -> bool {
     if context.settings.role != Role::Publisher {
         let slices = context.slices.of_service(service);
         return endpoints::has_ready_on(slices, &node.name);
@@ -186,7 +245,7 @@ fn at_requested(
     requested: Vec<IpAddr>,
     chosen: &[&Node],
     internal: bool,
-) -> Result<(Reach, ListenAt), String> {
+) -> Result<ListenAt, String> {
     for address in &requested {
         let is_held = |node: &&Node| match internal {
             true => node.internal.contains(address),
@@ -200,43 +259,36 @@ fn at_requested(
             return Err(unavailable(reader, why));
         }
     }
-    Ok((Reach::At(requested.clone()), ListenAt::Requested(requested)))
+    Ok(ListenAt::Requested(requested))
 }
 
-/// Listens at every address of the nodes, if any of them can be published.
-fn anywhere(
-    reader: &mut Reader<'_>,
+/// Listens at every address of the nodes, or at the internal ones only, if any of them can be published.
+pub(super) fn at_nodes(
+    context: &Context<'_>,
+    internal: bool,
     chosen: &[&Node],
     families: &[Family],
-) -> Result<(Reach, ListenAt), String> {
+) -> Result<ListenAt, String> {
+    if internal {
+        let addresses = published(chosen, families, |node, family| {
+            nodes::first(&node.internal, family)
+        });
+        return match context.nodes.here {
+            ThisNode::LoadBalancer(_) | ThisNode::NotSelected if !addresses.is_empty() => {
+                Ok(ListenAt::Internal(families.to_vec(), addresses))
+            }
+            _ => Err("no load balancer node has an InternalIP".to_owned()),
+        };
+    }
     if !chosen.is_empty() && published(chosen, families, nodes::public).is_empty() {
-        reader.needs_nodes = true;
         let words = families.iter().map(|family| match family {
             Family::V4 => "IPv4",
             Family::V6 => "IPv6",
         });
         let words = words.collect::<Vec<_>>().join(" or ");
-        let why = format!("no load balancer node has an {words} address");
-        return Err(unavailable(reader, why));
+        return Err(format!("no load balancer node has an {words} address"));
     }
-    Ok((Reach::Everywhere, ListenAt::Wildcard))
-}
-
-/// Listens at the internal addresses of the nodes only.
-fn at_internal(
-    context: &Context<'_>,
-    reader: &mut Reader<'_>,
-    chosen: &[&Node],
-    families: &[Family],
-) -> Result<(Reach, ListenAt), String> {
-    let addresses = published(chosen, families, |node, family| {
-        nodes::first(&node.internal, family)
-    });
-    if addresses.is_empty() || matches!(context.nodes.here, ThisNode::Standalone) {
-        let why = "no load balancer node has an InternalIP".to_owned();
-        return Err(unavailable(reader, why));
-    }
-    Ok((Reach::At(addresses), ListenAt::Internal(families.to_vec())))
+    Ok(ListenAt::Wildcard)
 }
 
 /// One address of each node for each IP family, in the order of the families.
@@ -270,52 +322,5 @@ fn unavailable(reader: &mut Reader<'_>, why: String) -> String {
     reader.warn(Reason::AllocationFailed, message);
     why
 }
-
-/// Notes keys that will have an effect once there are address pools.
-pub(super) fn note_pool_keys(reader: &mut Reader<'_>) {
-    // Reading them warns of values that differ.
-    reader.knob(&knobs::POOL, None);
-    reader.knob(&knobs::SHARING, None);
-    let service = reader.service;
-    let waits = |(key, value): &(&String, &String)| {
-        let is_one = |(prefix, rest): &(&str, &str)| key.strip_prefix(prefix) == Some(rest);
-        POOL_KEYS.iter().any(is_one)
-            && reader.reads(key)
-            && !(key.ends_with("/load-balancer-id") && **value == service.uid)
-    };
-    let waiting = service.annotations.iter().filter(waits);
-    let mut keys: Vec<String> = waiting.map(|(key, _)| key.clone()).collect();
-    for switch in [&knobs::KEEP_ADDRESS, &knobs::ANTREA_SHARED] {
-        let found = reader.knob(switch, None).filter(|found| found.value);
-        keys.extend(found.map(|found| found.key));
-    }
-    if reader.is_on(&knobs::EXOSCALE_EXTERNAL, None) {
-        let name = format!("{EXOSCALE}name");
-        keys.extend(reader.raw(&name).is_some().then_some(name));
-    }
-    if !keys.is_empty() {
-        keys.sort();
-        let message = format!(
-            "these take effect with address pools: {}; until then node addresses are used",
-            keys.join(", ")
-        );
-        reader.note(Reason::WaitsForPools, message);
-    }
-}
-
-const POOL_KEYS: &[(&str, &str)] = &[
-    (OWN, "address-pool"),
-    (OWN, "sharing-key"),
-    (METALLB, "address-pool"),
-    (METALLB_DEPRECATED, "address-pool"),
-    (METALLB, "allow-shared-ip"),
-    (METALLB_DEPRECATED, "allow-shared-ip"),
-    (ANTREA, "external-ip-pool"),
-    (OPENSTACK, "class"),
-    (OPENSTACK, "load-balancer-id"),
-    (EXOSCALE, "id"),
-    ("purelb.io/", "service-group"),
-    ("lbipam.cilium.io/", "sharing-key"),
-];
 
 pub(super) const NO_NODE: &str = "no load balancer node is selected for it";

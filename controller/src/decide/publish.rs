@@ -1,54 +1,88 @@
 //! What the status of a Service lists, once every port has its owner: the addresses or hostnames of the nodes that serve the
 //! Service.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::annotations::{ADDRESS, ID, OPENSTACK};
 use super::context::Context;
-use super::kept;
+use super::grant::Grant;
 use super::nodes::{self, ThisNode};
-use super::placement::{NO_NODE, Placement, published};
-use super::service_plan::ServicePlan;
-use super::site::ListenAt;
+use super::own_ports;
+use super::placement::{NO_NODE, Placement, has_endpoints, published};
+use super::site::{ListenAt, Site};
 use super::status::{Ingress, Status, Verdict};
 use crate::observe::{Family, Lease, Node, Service};
 use crate::settings::Compat;
 
 /// Completes the status of a Service with the addresses at which it is published.
-pub(super) fn publish(context: &Context<'_>, plan: &mut ServicePlan<'_>) {
+pub(super) fn publish(context: &Context<'_>, grant: &mut Grant) {
     let is_host = matches!(context.nodes.here, ThisNode::Standalone);
-    let service = plan.service;
-    let status = &mut plan.status;
+    let plan = Arc::clone(&grant.plan);
+    let service = &*plan.service;
+    let (mut candidates, no_ready_node) = candidates(context, grant);
+    own_ports::refuse(context, grant, &mut candidates);
+    let status = &mut grant.status;
     let mut addresses = Vec::new();
-    match (&plan.placement, status.verdict) {
-        (Some(placement), Verdict::Served) => {
-            let (ingress, found) = placement.published(context, service);
-            let silent = placement.unheard(context, service);
-            if ingress.is_empty() && !is_host && !silent.is_empty() {
-                // An address that leads nowhere for a while costs less than statuses that are blanked because nodes do not reach
-                // the API server.
-                let (ingress, found) = placement.entries(context, &silent);
+    match (&plan.placement, &grant.site, status.verdict) {
+        (Some(placement), Some(site), Verdict::Served) => {
+            let places = Places {
+                context,
+                service,
+                name: service.key.to_string(),
+                placement,
+                site,
+                candidates,
+                no_ready_node,
+            };
+            let published = places.published();
+            if published.ingress.is_empty() && !is_host {
+                places.why_not().clone_into(&mut status.why);
+            }
+            if !published.unheard.is_empty() {
                 status.why = format!(
                     "the nodes that serve it are not heard of: {}; its addresses stay",
-                    kept::names(&silent.iter().map(|node| node.name.as_str()).collect())
+                    own_ports::names(&published.unheard)
                 );
                 status.is_unheard = true;
-                status.ingress = ingress;
-                addresses = found;
-            } else {
-                if ingress.is_empty() && !is_host {
-                    placement.why_not().clone_into(&mut status.why);
-                }
-                status.ingress = ingress;
-                addresses = found;
             }
+            let Published {
+                ingress,
+                addresses: found,
+                ..
+            } = published;
+            status.ingress = ingress;
+            addresses = found;
         }
-        (_, Verdict::Pending) if !is_host => {}
+        (_, _, Verdict::Pending) if !is_host => {}
         _ => return,
     }
     if context.settings.reads(Compat::Openstack) {
         write_outputs(service, &addresses, is_host, status);
+    }
+}
+
+/// The nodes whose addresses may be published, once they serve the Service; and whether none of them has a ready endpoint, and the
+/// Service is served by such nodes only: then published addresses stay, and none is added.
+fn candidates<'a>(context: &Context<'a>, grant: &Grant) -> (Vec<&'a Node>, bool) {
+    let chosen = grant.site.as_ref().and_then(|site| site.chosen.as_ref());
+    let mut nodes = context.nodes.selected(chosen);
+    let Some(placement) = &grant.plan.placement else {
+        return (nodes, false);
+    };
+    nodes.retain(|node| nodes::may_be_published(node));
+    if !placement.strict {
+        return (nodes, false);
+    }
+    let key = &grant.service().key;
+    let ready = nodes.iter().copied();
+    let ready: Vec<&Node> = ready
+        .filter(|node| has_endpoints(context, key, node))
+        .collect();
+    match ready.is_empty() {
+        true => (nodes, true),
+        false => (ready, false),
     }
 }
 
@@ -76,23 +110,67 @@ fn write_outputs(service: &Service, addresses: &[IpAddr], is_host: bool, status:
     }
 }
 
-impl Placement<'_> {
-    /// What the status lists, and the addresses, which are also known if the status lists hostnames.
-    pub(super) fn published(
-        &self,
-        context: &Context<'_>,
-        service: &Service,
-    ) -> (Vec<Ingress>, Vec<IpAddr>) {
-        let live = self.candidates.iter().copied();
-        let live = live.filter(|node| self.is_live(context, service, node));
-        self.entries(context, &live.collect::<Vec<_>>())
+/// Where one Service may be published.
+struct Places<'p, 'a> {
+    context: &'p Context<'a>,
+    service: &'p Service,
+    /// Its key, as Leases name it.
+    name: String,
+    placement: &'p Placement,
+    site: &'p Site,
+    candidates: Vec<&'a Node>,
+    no_ready_node: bool,
+}
+
+/// What a status lists.
+struct Published<'a> {
+    ingress: Vec<Ingress>,
+    /// Its addresses, which are also known if the status lists hostnames.
+    addresses: Vec<IpAddr>,
+    /// The nodes at which it is published, where none of them is heard of.
+    unheard: BTreeSet<&'a str>,
+}
+
+impl<'a> Places<'_, 'a> {
+    /// What the status lists.
+    ///
+    /// A node that falls silent leaves it once another node is known to serve the Service: an address that leads nowhere for a while
+    /// costs less than statuses that are blanked because nodes do not reach the API server.
+    fn published(&self) -> Published<'a> {
+        let candidates = || self.candidates.iter().copied();
+        let live: Vec<&Node> = candidates().filter(|node| self.is_live(node)).collect();
+        let (ingress, addresses) = self.entries(&live);
+        let is_heard = !ingress.is_empty();
+        let is_served = is_heard && live.iter().any(|node| self.serves(node));
+        let excused = &self.context.observed.excused;
+        let stays =
+            |node: &&Node| self.is_unheard(node) && (!is_served || excused.contains(&node.name));
+        let unheard: BTreeSet<&str> = candidates().filter(stays).map(|node| &*node.name).collect();
+        if unheard.is_empty() {
+            return Published {
+                ingress,
+                addresses,
+                unheard,
+            };
+        }
+        let is_listed = |node: &&Node| unheard.contains(&*node.name) || self.is_live(node);
+        let (ingress, addresses) =
+            self.entries(&candidates().filter(is_listed).collect::<Vec<_>>());
+        Published {
+            ingress,
+            addresses,
+            unheard: match is_heard {
+                true => BTreeSet::new(),
+                false => unheard,
+            },
+        }
     }
 
     /// What a status lists that is published at these nodes.
-    fn entries(&self, context: &Context<'_>, live: &[&Node]) -> (Vec<Ingress>, Vec<IpAddr>) {
-        let addresses = self.addresses(live);
-        let is_host = matches!(context.nodes.here, ThisNode::Standalone);
-        let ingress = match &self.hostnames {
+    fn entries(&self, live: &[&Node]) -> (Vec<Ingress>, Vec<IpAddr>) {
+        let is_host = matches!(self.context.nodes.here, ThisNode::Standalone);
+        let addresses = self.addresses(live, is_host);
+        let ingress = match &self.placement.hostnames {
             // Without a live node, a hostname would lead nowhere either.
             Some(_) if addresses.is_empty() && !is_host => Vec::new(),
             Some(names) => names.iter().cloned().map(Ingress::Hostname).collect(),
@@ -101,60 +179,72 @@ impl Placement<'_> {
         (ingress, addresses)
     }
 
-    /// The nodes whose Leases have lapsed, at which a Service is published, and which did not say that it is closed.
-    fn unheard(&self, context: &Context<'_>, service: &Service) -> Vec<&Node> {
-        let silent = &context.observed.silent;
-        let nodes = self.candidates.iter().copied();
-        let unheard = nodes.filter(|node| {
-            let lease = silent.get(&node.name);
-            let is_closed = |lease: &Arc<Lease>| {
-                let exception = lease.exceptions.services.get(&service.key.to_string());
-                exception.is_some_and(|exception| exception.closed)
-            };
-            lease.is_some_and(|lease| !is_closed(lease)) && self.is_published(service, node)
-        });
-        unheard.collect()
+    /// Whether the Lease of a node has lapsed at which the Service is published, and which did not say that it is closed.
+    fn is_unheard(&self, node: &Node) -> bool {
+        let lease = self.context.observed.silent.get(&node.name);
+        lease.is_some_and(|lease| !self.is_closed(lease)) && self.is_published(node)
     }
 
     /// Whether a Service is published at a node.
-    fn is_published(&self, service: &Service, node: &Node) -> bool {
-        let names = self.hostnames.as_deref().unwrap_or_default();
-        let mut published = service.ingress.iter();
-        published.any(|text| match address_in(text) {
-            Some(address) if !names.contains(text) => nodes::holds(node, address),
-            _ => names.contains(text),
+    fn is_published(&self, node: &Node) -> bool {
+        // What another controller published leads past the node, until the node serves it.
+        if self.service.rival.is_some() && !self.service.publication.owned.ingress {
+            return false;
+        }
+        let names = self.placement.hostnames.as_deref().unwrap_or_default();
+        let mut published = self.service.ingress.iter();
+        published.any(|text| match text.parse() {
+            Ok(address) if let ListenAt::Pool(given) = &self.site.at => given.contains(&address),
+            Ok(address) => nodes::holds(node, address),
+            Err(_) => names.contains(text),
         })
     }
 
     /// Whether the address of a node is published for a Service: the node's Lease is live, not all ports of the Service are
     /// closed there, and the node serves what the Service was given. A published address stays while only the last is missing.
-    fn is_live(&self, context: &Context<'_>, service: &Service, node: &Node) -> bool {
+    fn is_live(&self, node: &Node) -> bool {
         // Other addresses than those that are published must be served first.
-        let is_same = service
-            .allocated
-            .as_ref()
-            .is_none_or(|allocated| allocated.allocation.at == self.site.at());
-        let is_published = || is_same && self.is_published(service, node);
-        let Some(leases) = &context.observed.leases else {
-            return !self.no_ready_node || is_published();
+        let is_same = || {
+            let allocated = self.service.allocated.as_ref();
+            allocated.is_none_or(|allocated| allocated.allocation.at == self.site.at())
         };
-        let Some(lease) = leases.get(&node.name) else {
-            return false;
+        self.serves(node) || (self.is_open(node) && is_same() && self.is_published(node))
+    }
+
+    /// Whether the Lease of a node is live, and does not say that the Service is closed there.
+    fn is_open(&self, node: &Node) -> bool {
+        let Some(leases) = &self.context.observed.leases else {
+            return true;
         };
-        let exception = lease.exceptions.services.get(&service.key.to_string());
-        if exception.is_some_and(|exception| exception.closed) {
+        let lease = leases.get(&node.name);
+        lease.is_some_and(|lease| !self.is_closed(lease))
+    }
+
+    fn is_closed(&self, lease: &Lease) -> bool {
+        let exception = lease.exceptions.services.get(&self.name);
+        exception.is_some_and(|exception| exception.closed)
+    }
+
+    /// Whether a node is known to serve what the Service was given.
+    fn serves(&self, node: &Node) -> bool {
+        if self.no_ready_node || !self.is_open(node) {
             return false;
         }
-        let is_pending = exception.is_some_and(|exception| exception.pending);
-        let is_hidden = lease.exceptions.hides(&service.key.namespace);
-        let given_at = service.publication.allocated_at;
-        let knows =
-            service.allocated.is_some() && lease.served.of(&service.key.namespace) >= given_at;
-        (!self.no_ready_node && knows && !is_pending && !is_hidden) || is_published()
+        let leases = self.context.observed.leases.as_ref();
+        let Some(lease) = leases.and_then(|leases| leases.get(&node.name)) else {
+            // Leases are not observed.
+            return true;
+        };
+        let exception = lease.exceptions.services.get(&self.name);
+        let namespace = &self.service.key.namespace;
+        self.service.allocated.is_some()
+            && lease.served.of(namespace) >= self.service.publication.allocated_at
+            && !exception.is_some_and(|exception| exception.pending)
+            && !lease.exceptions.hides(namespace)
     }
 
     /// Why nothing is published.
-    pub(super) fn why_not(&self) -> &'static str {
+    fn why_not(&self) -> &'static str {
         match (self.candidates.is_empty(), self.no_ready_node) {
             (true, _) => NO_NODE,
             (false, true) => "no load balancer node has a ready endpoint of it",
@@ -163,18 +253,21 @@ impl Placement<'_> {
     }
 
     /// The addresses of these nodes at which the Service is reached.
-    fn addresses(&self, live: &[&Node]) -> Vec<IpAddr> {
+    fn addresses(&self, live: &[&Node], is_host: bool) -> Vec<IpAddr> {
         match &self.site.at {
-            ListenAt::Wildcard => published(live, &self.families, nodes::public),
-            ListenAt::Internal(_) => published(live, &self.families, |node, family| {
+            ListenAt::Wildcard => published(live, &self.placement.families, nodes::public),
+            ListenAt::Internal(..) => published(live, &self.placement.families, |node, family| {
                 nodes::first(&node.internal, family)
             }),
+            // Which node has it is a matter of announcement.
+            ListenAt::Pool(given) if live.is_empty() && !is_host => Vec::new(),
+            ListenAt::Pool(given) => given.clone(),
             ListenAt::Requested(requested) => {
                 let is_held =
                     |address: &&IpAddr| live.iter().any(|node| nodes::holds(node, **address));
                 let mut held: Vec<IpAddr> = requested.iter().filter(is_held).copied().collect();
                 let rank = |address: &IpAddr| {
-                    let mut families = self.families.iter();
+                    let mut families = self.placement.families.iter();
                     families.position(|family| *family == Family::of(*address))
                 };
                 held.sort_by_key(rank);
@@ -182,16 +275,4 @@ impl Placement<'_> {
             }
         }
     }
-}
-
-/// Parses a published address: an address, or a name such as `10.0.0.1.nip.io` or `fd00--1.nip.io`.
-fn address_in(text: &str) -> Option<IpAddr> {
-    let first_four = || text.splitn(5, '.').take(4).collect::<Vec<_>>().join(".");
-    let dashed = || {
-        text.split_once('.')
-            .map(|(label, _)| label.replace('-', ":"))
-    };
-    let address = text.parse().ok();
-    let address = address.or_else(|| first_four().parse::<Ipv4Addr>().ok().map(IpAddr::V4));
-    address.or_else(|| dashed()?.parse::<Ipv6Addr>().ok().map(IpAddr::V6))
 }

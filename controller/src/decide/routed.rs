@@ -16,23 +16,22 @@ use super::health;
 use super::names::{BareNames, asks_for_route, contends, wants_http};
 use super::notice::Reason;
 use super::options::{PortOptions, ReachedBy};
-use super::parts::{backend, frontend, qualified, shares, to_https};
+use super::parts::{backend, frontend, parts, qualified, shares, to_https};
 use super::placement::internal;
 use super::ports::served_ports;
 use super::ranges::Ranges;
 use super::route_limit::RouteLimit;
-use super::service_plan::{Claim, HTTP, HTTPS, PortPlan, ServicePlan, SharedRoute};
-use super::site::Site;
+use super::service_plan::{HTTP, HTTPS, PortPlan, ServicePlan, SharedRoute};
 use super::status::{Status, Verdict};
 use crate::allocation::NodePort;
 use crate::observe::{self, Key, Port, Service, ServiceKind};
 
 /// Plans a Service that is no LoadBalancer.
-pub(super) fn plan<'a>(
-    context: &Context<'a>,
+pub(super) fn plan(
+    context: &Context<'_>,
     names: &BareNames<'_>,
-    service: &'a Service,
-) -> ServicePlan<'a> {
+    service: &Arc<Service>,
+) -> ServicePlan {
     let settings = context.settings;
     let mut reader = Reader::new(service, context.observed, settings);
     if reader.is_on(&knobs::IGNORE, None) {
@@ -56,15 +55,20 @@ pub(super) fn plan<'a>(
         true => refuse_internal(&mut reader, &mut plan),
         false => plan_ports(context, names, &mut reader, &mut plan),
     }
+    plan.drop_doubles();
+    // One that can be read to be internal asks for no shared port, whatever else cannot be read.
+    if reader.has_unread && !reader.is_on(&knobs::INTERNAL, None) {
+        plan.keep_routes(settings);
+    }
     plan.with_findings(reader)
 }
 
 /// Plans a Service that is a canary and nothing else. What leads to it belongs to the Service that it is a canary of.
-fn plan_canary<'a>(
-    context: &Context<'a>,
+fn plan_canary(
+    context: &Context<'_>,
     mut reader: Reader<'_>,
-    service: &'a Service,
-) -> ServicePlan<'a> {
+    service: &Arc<Service>,
+) -> ServicePlan {
     reader.note_keys_without_effect();
     warn_of_slices(context, &mut reader);
     let found = canaries::read(&mut reader);
@@ -81,14 +85,14 @@ fn plan_canary<'a>(
 }
 
 /// Refuses an internal Service, since the shared ports and those of `--tcp-services` are open to all clients.
-fn refuse_internal(reader: &mut Reader<'_>, plan: &mut ServicePlan<'_>) {
+fn refuse_internal(reader: &mut Reader<'_>, plan: &mut ServicePlan) {
     let why =
         "it is internal, and the shared ports and those of --tcp-services are open to all clients";
     let message = format!(
         "Error syncing load balancer: {why}; a Service of type LoadBalancer can be internal"
     );
     reader.warn(Reason::SyncLoadBalancerFailed, message);
-    plan.status = Status::left_alone(plan.service, why);
+    plan.status = Status::left_alone(&plan.service, why);
     reader.keep_last_good_of_ports();
 }
 
@@ -97,9 +101,9 @@ fn plan_ports(
     context: &Context<'_>,
     names: &BareNames<'_>,
     reader: &mut Reader<'_>,
-    plan: &mut ServicePlan<'_>,
+    plan: &mut ServicePlan,
 ) {
-    let (service, settings) = (plan.service, context.settings);
+    let (service, settings) = (reader.service, context.settings);
     if let ServiceKind::ExternalName(name) = &service.kind {
         look_up(context, reader, name, plan);
     }
@@ -146,7 +150,7 @@ fn plan_tcp_service(
     reader: &mut Reader<'_>,
     port: &Port,
     external: u16,
-    plan: &mut ServicePlan<'_>,
+    plan: &mut ServicePlan,
 ) {
     let service = reader.service;
     let options = PortOptions::read(reader, port, ReachedBy::TcpServices);
@@ -155,19 +159,16 @@ fn plan_tcp_service(
     else {
         return;
     };
-    let binds = Site::EVERYWHERE.binds(context.nodes.here, external);
-    let backend = backend(context, plan, &name, None, port, &options, check, None);
-    let mut frontend = frontend(&name, None, &service.key, &options, None, binds);
-    let shares = shares(context, plan, &backend, port, &options, None);
-    shares.split_frontend(&mut frontend);
+    let parts = context.needs_parts(&service.key).then(|| {
+        let backend = backend(context, plan, &name, None, port, &options, check, None);
+        let frontend = frontend(&name, None, &service.key, &options, None);
+        parts(context, plan, frontend, backend, port, &options, None)
+    });
     plan.ports.push(PortPlan {
-        claim: Claim::everywhere(NodePort::tcp(external)),
-        frontend,
-        backend,
-        canaries: shares.services,
+        port: NodePort::tcp(external),
+        name,
+        parts,
         closed: false,
-        given: false,
-        taken: false,
     });
 }
 
@@ -178,7 +179,7 @@ fn plan_routes(
     reader: &mut Reader<'_>,
     port: &Port,
     limit: &mut RouteLimit,
-    plan: &mut ServicePlan<'_>,
+    plan: &mut ServicePlan,
 ) {
     let service = reader.service;
     let mut options = PortOptions::read(reader, port, ReachedBy::SharedPort);
@@ -208,8 +209,12 @@ fn plan_routes(
         Termination::Open(certificate) => (certificate, false),
     };
     without_effect(reader, port, &options, secure, is_passed_through);
-    let backend = backend(context, plan, &name, None, port, &options, check, None);
-    let shares = shares(context, plan, &backend, port, &options, None);
+    let backend = context.needs_parts(&service.key).then(|| {
+        let backend = backend(context, plan, &name, None, port, &options, check, None);
+        let shares = shares(context, plan, &backend, port, &options, None);
+        (Arc::new(backend), Arc::new(shares))
+    });
+    let (backend, shares) = backend.unzip();
     let mut model = SharedRoute {
         secure,
         // Without an annotation, a Service has no route of the HTTPS port.
@@ -220,8 +225,8 @@ fn plan_routes(
             ..Route::default()
         },
         certificate,
-        backend: Some(Arc::new(backend)),
-        shares: Arc::new(shares),
+        backend,
+        shares: shares.unwrap_or_default(),
         closed,
     };
     model.shares.split(&mut model.route);

@@ -1,29 +1,35 @@
-//! The plan of one Service: its ports of the node, its routes on the shared ports, its status and its events.
+//! The plan of one Service: the ports of the node and the routes on the shared ports that it asks for, with its status and its events
+//! as far as they follow from itself. Nothing of it changes once it is made: what becomes of it is a `Grant`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use ballast_core::table::{self, Certificate, Frontend, HostPattern, PathMatch, Route};
+use ballast_core::table::{self, Certificate, Frontend, HostPattern, Name, PathMatch, Route};
 
-use super::annotations::{LAST_GOOD, Reader, TOLD};
+use super::annotations::{LAST_GOOD, Reader};
+use super::asks::Asked;
 use super::files::WantedFile;
 use super::notice::{About, Notice, Reason};
 use super::placement::Placement;
 use super::shares::Shares;
-use super::site::Reach;
-use super::status::Status;
-use crate::allocation::{At, NodePort};
+use super::status::{Status, Verdict};
+use crate::allocation::{Allocated, At, NodePort};
 use crate::observe::{Remembered, Service, Wanted};
+use crate::settings::{HTTPS_PORT, Settings};
 
-pub(super) struct ServicePlan<'a> {
-    pub(super) service: &'a Service,
+pub(super) struct ServicePlan {
+    pub(super) service: Arc<Service>,
     pub(super) status: Status,
     /// Where a LoadBalancer is served; `None` for other Services, and if it cannot be.
-    pub(super) placement: Option<Placement<'a>>,
+    pub(super) placement: Option<Placement>,
+    /// What it asks of address pools; `None`: its addresses are those of nodes.
+    pub(super) asked: Option<Asked>,
     /// The addresses that a LoadBalancer without a placement asks for, if that is known.
     pub(super) asks_at: Option<At>,
-    /// Ports that it was given and that are not planned, since an annotation cannot be read.
+    /// The ports that it was given and still has in its spec, and that are not planned, since an annotation cannot be read.
     pub(super) unread: BTreeSet<NodePort>,
+    /// Whether it keeps the shared HTTP and HTTPS ports that it was given, whatever is planned: an annotation cannot be read.
+    pub(super) keeps_routes: [bool; 2],
     pub(super) ports: Vec<PortPlan>,
     pub(super) routes: Vec<SharedRoute>,
     pub(super) files: BTreeSet<WantedFile>,
@@ -34,14 +40,16 @@ pub(super) struct ServicePlan<'a> {
     pub(super) memory: BTreeMap<String, (String, String)>,
 }
 
-impl<'a> ServicePlan<'a> {
-    pub(super) fn nothing(service: &'a Service, status: Status) -> Self {
+impl ServicePlan {
+    pub(super) fn nothing(service: &Arc<Service>, status: Status) -> Self {
         Self {
-            service,
+            service: Arc::clone(service),
             status,
             placement: None,
+            asked: None,
             asks_at: None,
             unread: BTreeSet::new(),
+            keeps_routes: [false; 2],
             ports: Vec::new(),
             routes: Vec::new(),
             files: BTreeSet::new(),
@@ -82,26 +90,15 @@ impl<'a> ServicePlan<'a> {
 
     /// For a Service that asks for nothing: if it did before, our annotations on it are removed.
     pub(super) fn withdrawn(mut self, before: &Remembered) -> Self {
-        let service = self.service;
-        let is_there = |key: &&str| service.annotations.contains_key(*key);
-        let marks = [LAST_GOOD, TOLD].into_iter().filter(is_there);
-        let marks: BTreeSet<String> = marks.map(str::to_owned).collect();
-        // Without remembered values, the annotations may be those of another Ballast.
+        let service = &self.service;
+        // Without remembered values, the annotation may be that of another Ballast.
         if let Some(memory) = before.get(&service.key)
-            && !marks.is_empty()
+            && service.annotations.contains_key(LAST_GOOD)
         {
             self.memory = memory.clone();
-            self.status.stale_annotations = marks;
+            self.status.stale_annotations.insert(LAST_GOOD.to_owned());
         }
         self
-    }
-
-    /// Serves nothing of the Service for now, once its ports were granted: its lookups are not done.
-    pub(super) fn hold(&mut self) {
-        self.ports.clear();
-        self.routes.clear();
-        self.files.clear();
-        self.node_notices.clear();
     }
 
     /// Adds a Warning about the Service.
@@ -110,62 +107,74 @@ impl<'a> ServicePlan<'a> {
         self.notices.insert(Notice::warning(about, reason, message));
     }
 
-    /// Whether an annotation asks for a route of this shared port.
-    pub(super) fn asks_for_route(&self, secure: bool) -> bool {
-        let mut routes = self.routes.iter();
-        routes.any(|route| route.secure == secure && route.by_annotation)
+    /// Keeps the shared ports that the Service was given.
+    pub(super) fn keep_routes(&mut self, settings: &Settings) {
+        if let Some(allocated) = &self.service.allocated {
+            let given = &allocated.allocation.routes;
+            self.keeps_routes =
+                [false, true].map(|secure| given.contains(&shared_number(settings, secure)));
+        }
+        if self.keeps_routes.contains(&true) && self.status.verdict == Verdict::LeftAlone {
+            self.status.verdict = Verdict::Routed;
+        }
     }
 
-    /// Adds a Warning about the Service, which follows from what this node alone knows.
-    pub(super) fn warn_by_node(&mut self, reason: Reason, message: impl Into<String>) {
-        let about = About::Service(self.service.key.clone());
-        let notice = Notice::warning(about, reason, message);
-        self.node_notices.insert(notice);
+    /// Drops a port that would listen at the same port of the node as an earlier port of the same Service.
+    pub(super) fn drop_doubles(&mut self) {
+        let mut seen = BTreeSet::new();
+        let mut lost = Vec::new();
+        self.ports.retain(|plan| {
+            let is_new = seen.insert(plan.port);
+            if !is_new {
+                lost.push(format!("{} would listen at port {}, as another port of this Service does; it is not served", plan.name, plan.port.number));
+            }
+            is_new
+        });
+        for message in lost {
+            self.warn(Reason::AllocationFailed, message);
+        }
     }
 
-    /// The ports of the node that the Service asks for.
-    pub(super) fn claims(&self) -> impl Iterator<Item = &Claim> {
-        self.ports.iter().map(|port| &port.claim)
-    }
-}
-
-/// A port of the node that a Service asks for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Claim {
-    pub(super) port: NodePort,
-    pub(super) reach: Reach,
-}
-
-impl Claim {
-    pub(super) fn everywhere(port: NodePort) -> Self {
-        let reach = Reach::Everywhere;
-        Self { port, reach }
-    }
-
-    /// A claim at the addresses that a Service was given.
-    pub(super) fn at(port: NodePort, at: &At) -> Self {
-        let reach = match at {
-            At::Node | At::NodeInternal => Reach::Everywhere,
-            At::Addresses(addresses) => Reach::At(addresses.clone()),
+    /// Finds the ports that the Service has, and still has in its spec, of which no plan could be made: an annotation cannot be read.
+    pub(super) fn find_unread(&mut self) {
+        let service = Arc::clone(&self.service);
+        let Some(Allocated { allocation, .. }) = &service.allocated else {
+            return;
         };
-        Self { port, reach }
+        let mut keys = service.annotations.keys();
+        let moves_ports = keys.any(|key| key.contains("external-port"));
+        let is_asked = |port: &&NodePort| {
+            let mut planned = self.ports.iter();
+            let mut asked = service.ports.iter();
+            let is_in_spec =
+                asked.any(|asked| NodePort::of(asked.number, asked.protocol) == **port);
+            let is_planned = planned.any(|plan| plan.port == **port);
+            let has_more = self.ports.len() < service.ports.len();
+            !is_planned && (is_in_spec || (moves_ports && has_more))
+        };
+        self.unread = allocation.ports.iter().filter(is_asked).copied().collect();
     }
 }
 
 /// A port of the node that leads to one Service port.
 pub(super) struct PortPlan {
-    pub(super) claim: Claim,
-    /// Without binds if the port is not served on this node.
+    pub(super) port: NodePort,
+    /// The name of its frontend.
+    pub(super) name: Name,
+    /// What it is in a table. `None`: at the publisher, which writes none.
+    pub(super) parts: Option<Box<Parts>>,
+    /// Whether the port stays closed, since its certificate cannot be used. Its claim holds.
+    pub(super) closed: bool,
+}
+
+/// What a port becomes in a table.
+#[derive(Clone)]
+pub(super) struct Parts {
+    /// It has no binds yet.
     pub(super) frontend: Frontend,
     pub(super) backend: table::Service,
     /// The services of its canaries.
     pub(super) canaries: Vec<table::Service>,
-    /// Whether the port stays closed, since its certificate cannot be used, or another Service has it here. Its claim holds.
-    pub(super) closed: bool,
-    /// Whether the Service was given the port.
-    pub(super) given: bool,
-    /// Whether another Service, which was given the port earlier, has it on this node.
-    pub(super) taken: bool,
 }
 
 /// A route of a shared port.
@@ -207,24 +216,11 @@ impl SharedRoute {
     }
 }
 
-/// Which shared ports exist.
-#[derive(Clone, Copy)]
-pub(super) struct SharedPorts {
-    pub(super) http: bool,
-    pub(super) https: bool,
-}
-
-impl SharedPorts {
-    pub(super) fn has(self, secure: bool) -> bool {
-        if secure { self.https } else { self.http }
-    }
-
-    /// Removes a shared port that another Service owns.
-    pub(super) fn remove(&mut self, secure: bool) {
-        match secure {
-            true => self.https = false,
-            false => self.http = false,
-        }
+/// The number of the shared HTTPS port, or of the shared HTTP port.
+pub(super) fn shared_number(settings: &Settings, secure: bool) -> u16 {
+    match secure {
+        true => HTTPS_PORT,
+        false => settings.flags.http_port,
     }
 }
 

@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use super::annotations::{ADDRESS, ID, LAST_GOOD};
 use crate::allocation::Allocation;
 use crate::observe::{Key, Protocol, Service};
+use crate::pools::{PoolStatus, Source};
 use crate::request::is_our_name;
 use crate::settings::{Compat, Settings};
 
@@ -33,6 +34,9 @@ pub struct Status {
     /// Annotations of ours to remove, whatever the verdict.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub stale_annotations: BTreeSet<String>,
+    /// The addresses that are kept for a later Service of its name, when it goes.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub reserves: Vec<IpAddr>,
     /// Whether the nodes at which it is published are not heard of.
     #[serde(skip)]
     pub is_unheard: bool,
@@ -50,6 +54,20 @@ pub enum Allotment {
     Given(Allocation),
     /// The reason for which nothing was given.
     Failed(String),
+}
+
+/// How much of an address pool is used.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PoolRow {
+    pub name: String,
+    #[serde(serialize_with = "kind")]
+    pub source: Source,
+    #[serde(flatten)]
+    pub status: PoolStatus,
+}
+
+fn kind<S: Serializer>(source: &Source, sink: S) -> Result<S::Ok, S::Error> {
+    sink.serialize_str(source.kind())
 }
 
 /// The decision about a Service.
@@ -137,6 +155,7 @@ impl Status {
             port_errors: Vec::new(),
             annotations: BTreeMap::new(),
             stale_annotations: BTreeSet::new(),
+            reserves: Vec::new(),
             is_unheard: false,
             allotment: None,
             taken_from: None,

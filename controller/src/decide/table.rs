@@ -10,40 +10,57 @@ use ballast_core::table::{
     RoutingTable, Stats,
 };
 
+use super::context::Context;
 use super::files::{CLIENT_CA, ERROR_PAGE, HEALTHZ, WantedFile};
+use super::grant::Grant;
 use super::hosts;
 use super::notice::{About, Notice, Reason};
 use super::parts::{empty_frontend, tls};
-use super::service_plan::{HTTP, HTTPS, ServicePlan, SharedPorts};
+use super::service_plan::{HTTP, HTTPS, Parts};
+use super::shared_ports::SharedPorts;
 use crate::settings::{HEALTHZ_PORT, HTTPS_PORT, HostOwnership, HttpServices, Settings};
 
-/// The whole table. Takes the ports and routes out of the plans.
+/// The whole table. Takes the ports and routes out of the plans that nobody else keeps.
 pub(super) fn assemble(
-    settings: &Settings,
-    ports: SharedPorts,
-    plans: &mut [ServicePlan<'_>],
+    context: &Context<'_>,
+    shared: SharedPorts,
+    grants: &mut [Grant],
 ) -> RoutingTable {
+    let settings = context.settings;
     let mut frontends: Vec<Frontend> = Vec::new();
-    if ports.http {
-        frontends.extend(shared_http(settings, plans));
+    if shared.http {
+        frontends.extend(shared_http(settings, grants));
     }
-    if ports.https {
-        frontends.extend(shared_https(settings, plans));
+    if shared.https {
+        frontends.extend(shared_https(settings, grants));
     }
     let mut services: BTreeMap<Name, table::Service> = BTreeMap::new();
-    for plan in &mut *plans {
-        for port in std::mem::take(&mut plan.ports) {
-            if !port.frontend.bind.is_empty() && !port.closed {
-                frontends.push(port.frontend);
-                let all = port.canaries.into_iter().chain([port.backend]);
-                services.extend(all.map(|service| (service.name.clone(), service)));
-            }
+    for grant in &mut *grants {
+        let here = grant
+            .here(context)
+            .filter(|port| !port.is_closed && !port.binds.is_empty());
+        let here: Vec<(usize, Vec<Bind>)> = here.map(|port| (port.index, port.binds)).collect();
+        for (index, binds) in here {
+            let Some(parts) = grant.take_parts(index) else {
+                continue;
+            };
+            let Parts {
+                mut frontend,
+                backend,
+                canaries,
+            } = *parts;
+            frontend.bind = List::new(binds);
+            frontends.push(frontend);
+            let all = canaries.into_iter().chain([backend]);
+            services.extend(all.map(|service| (service.name.clone(), service)));
         }
     }
-    for plan in plans {
-        let open = std::mem::take(&mut plan.routes).into_iter();
-        let open = open.filter(|route| !route.closed);
-        for route in open {
+    for grant in grants {
+        for route in grant
+            .take_routes()
+            .into_iter()
+            .filter(|route| !route.closed)
+        {
             for canary in &route.shares.services {
                 let place = services.entry(canary.name.clone());
                 place.or_insert_with(|| canary.clone());
@@ -113,22 +130,26 @@ pub(crate) fn stats(settings: &Settings) -> Stats {
     }
 }
 
-fn shared_http(settings: &Settings, plans: &[ServicePlan<'_>]) -> Option<Frontend> {
-    let (routes, default) = routes_and_default(settings, plans, false);
+fn shared_http(settings: &Settings, grants: &[Grant]) -> Option<Frontend> {
+    let (routes, default) = routes_and_default(settings, grants, false);
     Some(Frontend {
         routes,
         default,
-        ..empty_frontend(HTTP.parse().ok()?, settings.flags.http_port, Protocol::Http)
+        ..empty_frontend(
+            HTTP.parse().ok()?,
+            any(settings.flags.http_port),
+            Protocol::Http,
+        )
     })
 }
 
 /// The shared HTTPS port. Without any certificate it only relays TLS without decrypting it.
-fn shared_https(settings: &Settings, plans: &[ServicePlan<'_>]) -> Option<Frontend> {
+fn shared_https(settings: &Settings, grants: &[Grant]) -> Option<Frontend> {
     let own = settings.flags.ssl_cert.as_ref();
     let own = own.map(|_| WantedFile::default_certificate());
-    let open = plans.iter().flat_map(|one| &one.routes);
+    let open = grants.iter().flat_map(Grant::routes);
     let open = open.filter(|route| !route.closed);
-    let mut of_routes = certificates(settings, plans);
+    let mut of_routes = certificates(settings, grants);
     of_routes.retain(|one| own.as_ref().is_none_or(|own| own.cert != one.cert));
     let own = own.into_iter();
     let certificates: Vec<Certificate> = own.chain(of_routes).collect();
@@ -140,11 +161,11 @@ fn shared_https(settings: &Settings, plans: &[ServicePlan<'_>]) -> Option<Fronte
     }
     if certificates.is_empty() {
         return Some(Frontend {
-            routes: List::new(routes(plans, true).0),
-            ..empty_frontend(name, HTTPS_PORT, Protocol::Tls)
+            routes: List::new(routes(grants, true).0),
+            ..empty_frontend(name, any(HTTPS_PORT), Protocol::Tls)
         });
     }
-    let (routes, default) = routes_and_default(settings, plans, true);
+    let (routes, default) = routes_and_default(settings, grants, true);
     let client_auth = settings.flags.ssl_ca_cert.as_ref().map(|_| ClientAuth {
         ca: PathBuf::from(CLIENT_CA).into(),
         mode: ClientAuthMode::Required,
@@ -161,18 +182,18 @@ fn shared_https(settings: &Settings, plans: &[ServicePlan<'_>]) -> Option<Fronte
         })),
         routes,
         default,
-        ..empty_frontend(name, HTTPS_PORT, Protocol::Https)
+        ..empty_frontend(name, any(HTTPS_PORT), Protocol::Https)
     })
 }
 
 /// The certificates of the routes of the shared HTTPS port. Where several namespaces have hosts there, each certificate is offered
 /// for the hosts of its own routes only, so that no namespace can show its certificate for a name of another one.
-fn certificates(settings: &Settings, plans: &[ServicePlan<'_>]) -> Vec<Certificate> {
+fn certificates(settings: &Settings, grants: &[Grant]) -> Vec<Certificate> {
     let is_shared = settings.flags.host_ownership == HostOwnership::Namespace
-        && hosts::namespaces(plans).len() > 1;
+        && hosts::namespaces(grants).len() > 1;
     let mut found: BTreeMap<PathBuf, (Certificate, Option<BTreeSet<HostPattern>>)> =
         BTreeMap::new();
-    let routes = plans.iter().flat_map(|plan| &plan.routes);
+    let routes = grants.iter().flat_map(Grant::routes);
     for route in routes.filter(|route| !route.closed) {
         let Some(certificate) = &route.certificate else {
             continue;
@@ -203,10 +224,10 @@ fn certificates(settings: &Settings, plans: &[ServicePlan<'_>]) -> Vec<Certifica
 /// `/healthz` itself where no Service has that path, or every path.
 fn routes_and_default(
     settings: &Settings,
-    plans: &[ServicePlan<'_>],
+    grants: &[Grant],
     secure: bool,
 ) -> (List<Route>, Option<Box<Route>>) {
-    let (mut routes, root) = routes(plans, secure);
+    let (mut routes, root) = routes(grants, secure);
     let is_taken = |route: &Route| route.host.is_none() && route.path() == HEALTHZ_PATH;
     if settings.answers_healthz() && root.is_none() && !routes.iter().any(is_taken) {
         routes.push(Route {
@@ -222,8 +243,8 @@ fn routes_and_default(
 }
 
 /// The routes of a shared port, in a fixed order without a meaning; and the route for every request, which becomes the default.
-fn routes(plans: &[ServicePlan<'_>], secure: bool) -> (Vec<Route>, Option<Route>) {
-    let routes = plans.iter().flat_map(|one| &one.routes);
+fn routes(grants: &[Grant], secure: bool) -> (Vec<Route>, Option<Route>) {
+    let routes = grants.iter().flat_map(Grant::routes);
     let open = routes.filter(|route| route.secure == secure && !route.closed);
     let all = open.flat_map(|one| one.shares.by_header(&one.route).chain([one.route.clone()]));
     let mut routes: Vec<Route> = all.collect();
@@ -248,6 +269,10 @@ fn default_route(settings: &Settings) -> Route {
         body_file: page.map(|_| PathBuf::from(ERROR_PAGE).into()),
         ..Route::default()
     }
+}
+
+fn any(port: u16) -> Vec<Bind> {
+    vec![Bind::Any { port }]
 }
 
 const HEALTHZ_PATH: &str = "/healthz";

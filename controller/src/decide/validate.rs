@@ -7,6 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 
 use ballast_core::table::{LARGEST, RoutingTable, flaws};
 
@@ -96,11 +97,11 @@ pub(super) fn catch_panic<T>(
 }
 
 /// The plan of a Service that is left out. Its last good values stay remembered.
-pub(super) fn left_out<'a>(
+pub(super) fn left_out(
     context: &Context<'_>,
-    service: &'a Service,
+    service: &Arc<Service>,
     fault: &Fault,
-) -> ServicePlan<'a> {
+) -> ServicePlan {
     let why = fault.why();
     let is_ours = service.kind == ServiceKind::LoadBalancer
         && context.settings.takes(service.class.as_deref())
@@ -121,6 +122,11 @@ pub(super) fn left_out<'a>(
     };
     let about = About::Service(service.key.clone());
     notices.insert(Notice::warning(about, fault.reason(), message));
+    // No other Service gets what it has, ports or shared ports: its clients may still come.
+    plan.find_unread();
+    if service.kind != ServiceKind::LoadBalancer {
+        plan.keep_routes(context.settings);
+    }
     plan
 }
 

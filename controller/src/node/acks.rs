@@ -1,4 +1,4 @@
-//! Follows the file of the data plane's acks. Read by [`super::table`] and [`super::lease`].
+//! Follows the files of the acks: of the data plane, for [`super::table`] and [`super::lease`], and of the announcer.
 
 use std::fs;
 use std::path::PathBuf;
@@ -6,33 +6,53 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ballast_core::ack::Ack;
+use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 
 use crate::follow::Follow;
 use crate::metrics::Metrics;
 
-/// Reads the ack after every change, until the receivers are gone.
+/// Reads the ack of the data plane after every change, until the receivers are gone.
 pub(crate) async fn follow(
     path: PathBuf,
     acks: watch::Sender<Option<Arc<Ack>>>,
     metrics: Arc<Metrics>,
 ) {
+    let mut refused = None;
+    follow_file(path, acks, |ack| log(ack, &mut refused, &metrics)).await;
+}
+
+/// Reads the ack of the announcer likewise.
+pub(crate) async fn follow_announcer(
+    path: PathBuf,
+    acks: watch::Sender<Option<Arc<ballast_announce::ack::Ack>>>,
+) {
+    follow_file(path, acks, |_| {}).await;
+}
+
+async fn follow_file<A: DeserializeOwned>(
+    path: PathBuf,
+    acks: watch::Sender<Option<Arc<A>>>,
+    mut log: impl FnMut(&A),
+) {
     let mut watched = Follow::new(&path, LOOK_EVERY);
     let mut last = Vec::new();
-    let mut refused = None;
     loop {
         let bytes = fs::read(&path).unwrap_or_default();
         if bytes != last {
             // The file is replaced by a rename: one that does not parse is not half written.
-            match serde_json::from_slice::<Ack>(&bytes) {
+            match serde_json::from_slice::<A>(&bytes) {
                 Ok(ack) => {
-                    log(&ack, &mut refused, &metrics);
+                    log(&ack);
                     acks.send_replace(Some(Arc::new(ack)));
                 }
                 Err(_) if bytes.is_empty() => {
                     acks.send_replace(None);
                 }
-                Err(error) => tracing::warn!(%error, "cannot understand the data plane's ack"),
+                Err(error) => {
+                    let path = path.display();
+                    tracing::warn!(%error, "cannot understand the ack {path}");
+                }
             }
             last = bytes;
         }

@@ -10,7 +10,7 @@ use crate::decide::{About, Desired, owner_by_labels};
 use crate::lease::{Exceptions, Message, UNSERVED};
 use crate::observe::Key;
 
-/// All exceptions. An idle port is none. `closed` are the Services that the served table closes on this node.
+/// All exceptions. An idle port is none, nor is an address of a pool that the node does not hold. `closed` are the Services that the served table closes on this node.
 pub(super) fn exceptions(
     ack: &Ack,
     desired: &Desired,
@@ -56,6 +56,11 @@ fn unserved(ack: &Ack, desired: &Desired, node: &str, all: &mut Exceptions) {
     let mut texts: BTreeMap<Option<&Key>, Vec<String>> = BTreeMap::new();
     for exception in unserved {
         let owner = owners.get(&*exception.frontend);
+        let is_of_pool = owner.is_some_and(|key| desired.report.of_pools.contains(key));
+        if exception.state == ExceptionState::NotLocal && is_of_pool {
+            // Every node that may hold the address is ready for it.
+            continue;
+        }
         texts.entry(owner).or_default().push(format!(
             "{} at {}: {}",
             exception.frontend, exception.bind, exception.why
@@ -117,8 +122,12 @@ mod tests {
     use crate::settings::{Role, Settings};
 
     fn desired(annotation: &str) -> Desired {
+        desired_at("node", annotation)
+    }
+
+    fn desired_at(addresses: &str, annotation: &str) -> Desired {
         let manifest = format!(
-            "kind: Service\nmetadata: {{name: db, namespace: shop, uid: u, annotations: {{{annotation}}}}}\nspec: {{type: LoadBalancer, ports: [{{port: 3306}}]}}\nstatus: {{conditions: [{{type: ballast.dev/Allocated, status: 'True', reason: Allocated, message: addresses=node ports=3306/TCP, lastTransitionTime: 2026-01-01T00:00:00Z}}]}}\n"
+            "kind: Service\nmetadata: {{name: db, namespace: shop, uid: u, annotations: {{{annotation}}}}}\nspec: {{type: LoadBalancer, ports: [{{port: 3306}}]}}\nstatus: {{conditions: [{{type: ballast.dev/Allocated, status: 'True', reason: Allocated, message: addresses={addresses} ports=3306/TCP, lastTransitionTime: 2026-01-01T00:00:00Z}}]}}\n"
         );
         let settings = Settings::without_flags().in_role(Role::Node);
         decide(&Observed::of(&manifest), &settings)
@@ -166,6 +175,34 @@ mod tests {
             "a shared port is the node's"
         );
         assert!(all.services.is_empty());
+    }
+
+    #[test]
+    fn an_address_of_a_pool_that_the_node_does_not_hold_is_no_exception() {
+        let exceptions = |addresses: &str, state: &str| {
+            let exception = format!(
+                r#"{{"frontend":"shop.db:3306","bind":"*:3306","state":"{state}","why":"because"}}"#
+            );
+            let desired = desired_at(addresses, "");
+            let table = desired.table.as_ref().unwrap();
+            let binds: Vec<String> = table.frontends[0]
+                .bind
+                .iter()
+                .map(ToString::to_string)
+                .collect();
+            let all = exceptions(
+                &ack("null", "null", &exception),
+                &desired,
+                &BTreeSet::new(),
+                "edge",
+            );
+            (binds.join(","), all.services.contains_key("shop/db"))
+        };
+        let of_pool = "192.0.2.7 pool=edge";
+        let bind = "192.0.2.7:3306".to_owned();
+        assert_eq!(exceptions(of_pool, "not-local"), (bind.clone(), false));
+        assert_eq!(exceptions(of_pool, "failed"), (bind, true));
+        assert_eq!(exceptions("node", "not-local"), ("*:3306".to_owned(), true));
     }
 
     #[test]

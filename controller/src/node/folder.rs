@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, DirBuilder, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, BufWriter, Write};
 use std::net::IpAddr;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Component, Path, PathBuf};
@@ -49,7 +49,7 @@ struct Numbered<'a> {
 pub(crate) enum Wrote {
     Nothing,
     Files,
-    Table { bytes: usize },
+    Table { bytes: u64 },
 }
 
 impl Folder {
@@ -88,6 +88,12 @@ impl Folder {
     /// The generation of the last table.
     pub(crate) fn generation(&self) -> u64 {
         self.generation
+    }
+
+    /// The last table, with its generation.
+    pub(crate) fn table(&self) -> Option<(u64, Arc<RoutingTable>)> {
+        let table = self.table.as_ref()?;
+        Some((self.generation, Arc::clone(table)))
     }
 
     /// The Services that the last table serves.
@@ -224,15 +230,20 @@ impl Folder {
         Ok(())
     }
 
-    fn write_table(&mut self, table: &Arc<RoutingTable>) -> io::Result<usize> {
-        let bytes = serde_json::to_vec(&Numbered {
+    fn write_table(&mut self, table: &Arc<RoutingTable>) -> io::Result<u64> {
+        let numbered = Numbered {
             generation: self.generation + 1,
             table,
+        };
+        // The text of a large table is never in memory as a whole.
+        let bytes = self.replace_with(TABLE, |file| {
+            let mut file = BufWriter::with_capacity(BUFFER, file);
+            serde_json::to_writer(&mut file, &numbered)?;
+            file.flush()
         })?;
-        self.replace(TABLE, &bytes)?;
         self.generation += 1;
         self.table = Some(Arc::clone(table));
-        Ok(bytes.len())
+        Ok(bytes)
     }
 
     /// Writes a file if it changed; returns whether it did. A file whose source does not exist is removed: the frontends that need it are
@@ -276,8 +287,17 @@ impl Folder {
         Ok(true)
     }
 
-    /// Replaces a file atomically.
     fn replace(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        self.replace_with(name, |file| file.write_all(bytes))
+            .map(drop)
+    }
+
+    /// Replaces a file atomically by what `write` writes. Returns the number of its bytes.
+    fn replace_with(
+        &self,
+        name: &str,
+        write: impl FnOnce(&mut fs::File) -> io::Result<()>,
+    ) -> io::Result<u64> {
         let path = inside(&self.path, name)?;
         if let Some(parent) = path.parent().filter(|parent| !parent.exists()) {
             DirBuilder::new()
@@ -303,13 +323,13 @@ impl Folder {
             .create_new(true)
             .mode(mode)
             .open(&draft)?;
-        let written = file.write_all(bytes).and_then(|()| file.sync_data());
+        let written = write(&mut file).and_then(|()| file.sync_data());
         let written = written.and_then(|()| fs::rename(&draft, &path));
         if written.is_err() {
             // No part of a key is left on the disk.
             fs::remove_file(&draft).ok();
         }
-        written
+        written.and_then(|()| Ok(file.metadata()?.len()))
     }
 
     fn read_table(&mut self) -> io::Result<()> {
@@ -378,6 +398,8 @@ fn digest(bytes: &[u8]) -> [u8; 32] {
 }
 
 const TABLE: &str = "table.json";
+/// Bytes of the table that are written at once.
+const BUFFER: usize = 64 << 10;
 
 /// The names of the written files, one in each line. No other file is ever removed.
 const RECORD: &str = ".written";

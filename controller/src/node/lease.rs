@@ -1,10 +1,12 @@
 //! Renews this node's Lease, which says that the node serves, and what it serves: the publisher reads it before it publishes an
 //! address.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use ballast_announce::ack as announcer;
 use ballast_core::ack::Ack;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Node;
@@ -14,14 +16,18 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
+use super::announcement::{refused, told};
 use super::exceptions::exceptions;
 use super::readyz::ReadyzClient;
 use super::renew::{Action, LeaseContent, Readiness, RenewalSchedule};
-use super::table::{Acks, Written};
+use super::table::{Acks, Written, WrittenTable};
 use crate::clock::{self, micros};
-use crate::decide::{Desired, Report};
-use crate::lease::{self, EXCEPTIONS, Exceptions, NODE, PORTS, ROLE, SERVED, SETTINGS, Versions};
+use crate::decide::{Announced, Desired, Report};
+use crate::lease::{
+    self, EXCEPTIONS, Exceptions, Message, NODE, PORTS, PUBLISHER_SETTINGS, ROLE, SERVED, SETTINGS,
+};
 use crate::metrics::Metrics;
+use crate::observe::Key;
 use crate::reconcile::Decisions;
 use crate::request::{self, patiently};
 use crate::settings::Settings;
@@ -39,6 +45,8 @@ pub(crate) struct LeaseRenewer {
     /// A node without a table holds no Lease.
     pub(crate) decisions: Decisions,
     pub(crate) acks: Acks,
+    /// The newest ack of the announcer, if there is one.
+    pub(crate) announcer: watch::Receiver<Option<Arc<announcer::Ack>>>,
     /// The tables that were written last.
     pub(crate) written: watch::Receiver<Written>,
     /// `true` once the process ends.
@@ -49,14 +57,14 @@ pub(crate) struct LeaseRenewer {
 /// The state from which the content of the Lease is made.
 #[derive(Default)]
 struct ContentState {
-    /// The newest versions of Services that the data plane serves.
-    served: Versions,
-    /// A hash of where it listens.
-    listens: u64,
+    /// The table that the data plane serves.
+    served: Option<WrittenTable>,
     exceptions: Exceptions,
     sources: Option<Sources>,
     settings: String,
     ports: String,
+    /// Whether the publisher says that it has other settings.
+    differs: bool,
     /// The exceptions that were written last.
     written: Option<String>,
 }
@@ -66,6 +74,23 @@ struct Sources {
     ack: Arc<Ack>,
     desired: Arc<Desired>,
     served: Option<Arc<Report>>,
+    told: Told,
+}
+
+/// The messages in the Lease that come from the announcer's ack: of single Services, and of the node.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Told {
+    services: BTreeMap<Key, BTreeSet<Message>>,
+    node: Option<Message>,
+}
+
+impl Told {
+    fn by(ack: &announcer::Ack, announced: &Announced, now: u64) -> Self {
+        Self {
+            services: told(ack, announced, now),
+            node: refused(ack),
+        }
+    }
 }
 
 impl LeaseRenewer {
@@ -96,6 +121,7 @@ impl LeaseRenewer {
                 changed = self.acks.changed() => if changed.is_err() {
                     return;
                 },
+                Ok(()) = self.announcer.changed() => {}
                 changed = self.written.changed() => if changed.is_err() {
                     return;
                 },
@@ -126,7 +152,10 @@ impl LeaseRenewer {
             Action::Wait => return,
             Action::Expire if !state.has_new_exceptions(&content) => return,
             Action::Expire => self.write_exceptions(&content).await,
-            Action::Renew => self.renew(&content, owner).await.map(drop),
+            Action::Renew => {
+                let renewed = self.renew(&content, owner).await;
+                renewed.map(|lease| state.note_publisher(&lease, &content))
+            }
             Action::Release => {
                 // When the Lease is held again, the Node may be another one of the same name.
                 *owner = None;
@@ -161,7 +190,7 @@ impl LeaseRenewer {
     fn content(&mut self, state: &mut ContentState) -> LeaseContent {
         if self.settings.has_changed().unwrap_or(false) {
             let settings = self.settings.borrow_and_update();
-            state.settings = lease::hash_of_settings(&settings.claims());
+            state.settings = lease::hash_of_settings(&settings.in_common());
             state.ports = settings.ports_here().to_string();
         }
         let ack = self.acks.borrow_and_update().clone();
@@ -170,11 +199,22 @@ impl LeaseRenewer {
             return LeaseContent::default();
         };
         let written = self.written.borrow_and_update();
-        state.update(&ack, &decision.desired, &written, &self.node);
+        let announcer = self.announcer.borrow_and_update().clone();
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let now = now.map_or(0, |now| u64::try_from(now.as_millis()).unwrap_or(u64::MAX));
+        let told = announcer.map(|ack| Told::by(&ack, &decision.desired.announced, now));
+        state.update(
+            &ack,
+            &decision.desired,
+            &written,
+            told.unwrap_or_default(),
+            &self.node,
+        );
         drop(written);
+        let served = state.served.as_ref();
         LeaseContent {
-            listens: state.listens,
-            served: state.served.to_string(),
+            listens: served.map_or_else(Arc::default, |table| Arc::clone(&table.report.listens)),
+            served: served.map_or_else(String::new, |table| table.versions.to_string()),
             exceptions: state.exceptions.clone().write(),
             settings: state.settings.clone(),
             ports: state.ports.clone(),
@@ -307,6 +347,22 @@ impl LeaseRenewer {
 }
 
 impl ContentState {
+    /// Logs that the publisher says in the Lease that it has other settings, or no longer has.
+    fn note_publisher(&mut self, lease: &Lease, content: &LeaseContent) {
+        let annotations = lease.metadata.annotations.as_ref();
+        let theirs = annotations.and_then(|all| all.get(PUBLISHER_SETTINGS));
+        let differs = theirs.is_some_and(|theirs| *theirs != content.settings);
+        match (std::mem::replace(&mut self.differs, differs), differs) {
+            (false, true) => tracing::warn!(
+                "SettingsDiffer: this node runs with other settings than the publisher: it may not serve what the publisher gives to Services; start both with the same flags"
+            ),
+            (true, false) => {
+                tracing::info!("this node runs with the settings of the publisher again");
+            }
+            _ => {}
+        }
+    }
+
     /// Whether the exceptions differ from those that were written last.
     fn has_new_exceptions(&self, content: &LeaseContent) -> bool {
         match &self.written {
@@ -316,17 +372,27 @@ impl ContentState {
     }
 
     /// Updates the state by an answer of the data plane.
-    fn update(&mut self, ack: &Arc<Ack>, desired: &Arc<Desired>, written: &Written, node: &str) {
+    fn update(
+        &mut self,
+        ack: &Arc<Ack>,
+        desired: &Arc<Desired>,
+        written: &Written,
+        told: Told,
+        node: &str,
+    ) {
         let label = ack.served.as_ref().and_then(|served| served.generation);
         let mut newest_first = written.iter().rev();
-        let known = newest_first.find(|table| Some(table.generation) == label);
-        self.served = known.map_or_else(Versions::default, |table| table.versions.clone());
-        let served = known.map(|table| &table.report);
-        self.listens = served.map_or(0, |report| report.listens);
+        match newest_first.find(|table| Some(table.generation) == label) {
+            // An ack may come before the writer of the table has noted what it wrote. What was served before is served, too.
+            None if label > written.back().map(|newest| newest.generation) => {}
+            known => self.served = known.cloned(),
+        }
+        let served = self.served.as_ref().map(|table| &table.report);
         let is_same = self.sources.as_ref().is_some_and(|sources| {
             Arc::ptr_eq(&sources.ack, ack)
                 && Arc::ptr_eq(&sources.desired, desired)
                 && sources.served.as_ref().map(Arc::as_ptr) == served.map(Arc::as_ptr)
+                && sources.told == told
         });
         if is_same {
             return;
@@ -335,10 +401,19 @@ impl ContentState {
         let empty = Report::default();
         let closed = &served.map_or(&empty, |report| &**report).closed;
         self.exceptions = exceptions(ack, desired, closed, node);
+        self.exceptions.node.extend(told.node.clone());
+        for (key, messages) in &told.services {
+            let exception = self.exceptions.services.entry(key.to_string());
+            exception
+                .or_default()
+                .messages
+                .extend(messages.iter().cloned());
+        }
         self.sources = Some(Sources {
             ack: Arc::clone(ack),
             desired: Arc::clone(desired),
             served: served.cloned(),
+            told,
         });
     }
 }
@@ -360,7 +435,7 @@ mod tests {
     use ballast_core::ack::Served as ServedTable;
 
     use super::*;
-    use crate::node::table::WrittenTable;
+    use crate::lease::Versions;
 
     fn ack(generation: u64) -> Arc<Ack> {
         let mut ack = Ack::new("i".to_owned());
@@ -383,13 +458,21 @@ mod tests {
             &crate::observe::Observed::default(),
             &Settings::without_flags(),
         ));
-        let served = |generation| {
-            let mut state = ContentState::default();
-            state.update(&ack(generation), &desired, &written, "edge");
-            state.served.to_string()
-        };
-        assert_eq!(served(4), "rv=40");
-        assert_eq!(served(5), "rv=50");
-        assert_eq!(served(3), "", "an unknown table");
+        let mut state = ContentState::default();
+        for (generation, said) in [
+            (6, None),
+            (4, Some("rv=40")),
+            (5, Some("rv=50")),
+            // Its writer has not noted it yet.
+            (6, Some("rv=50")),
+            // An unknown table.
+            (3, None),
+        ] {
+            let told = Told::default();
+            state.update(&ack(generation), &desired, &written, told, "edge");
+            let served = state.served.as_ref();
+            let served = served.map(|table| table.versions.to_string());
+            assert_eq!(served.as_deref(), said, "{generation}");
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! Decides when this node's Lease is renewed, and when it is released. Pure: the time is an argument. Used by [`super::lease`].
 
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The answer of the data plane's `/readyz`.
@@ -16,8 +17,8 @@ pub(super) enum Readiness {
 /// The annotations of the node's Lease.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct LeaseContent {
-    /// A hash of where the data plane listens for which Services. It is not written.
-    pub(super) listens: u64,
+    /// Hashes of where the data plane listens for which Services, in order. They are not written.
+    pub(super) listens: Arc<[u64]>,
     /// The newest versions of Services that the data plane serves, as [`Versions`](crate::lease::Versions) writes them.
     pub(super) served: String,
     /// The binds and Secrets that do not work on this node, as [`Exceptions`](crate::lease::Exceptions) writes them.
@@ -29,14 +30,19 @@ pub(super) struct LeaseContent {
 }
 
 impl LeaseContent {
-    /// Whether the publisher decides the same by both. By newer versions of Services alone it does.
-    fn says_the_same(&self, other: &Self) -> bool {
-        let without_versions = |content: &Self| Self {
+    /// Whether the publisher decides something else by this content than by `written`, so that it is not to wait for the next
+    /// renewal. Newer versions of Services let it publish those that are listened for newly, and nothing else.
+    fn is_news(&self, written: &Self) -> bool {
+        let known = |content: &Self| Self {
             served: String::new(),
+            listens: Arc::default(),
             ..content.clone()
         };
         let knows = |content: &Self| !content.served.is_empty();
-        knows(self) == knows(other) && without_versions(self) == without_versions(other)
+        let is_known = |place: &u64| written.listens.binary_search(place).is_ok();
+        knows(self) != knows(written)
+            || known(self) != known(written)
+            || (!Arc::ptr_eq(&self.listens, &written.listens) && !self.listens.iter().all(is_known))
     }
 }
 
@@ -107,10 +113,10 @@ impl RenewalSchedule {
         let Some((at, written)) = &self.renewed else {
             return Action::Renew;
         };
-        let wait = match written.says_the_same(content) {
-            true => self.interval,
+        let wait = match content.is_news(written) {
             // Every write is an event of each publisher's watch.
-            false => BETWEEN_CHANGES,
+            true => BETWEEN_CHANGES,
+            false => self.interval,
         };
         if now < *at + wait {
             Action::Wait
@@ -169,15 +175,24 @@ mod tests {
     fn newer_versions_alone_wait_for_the_next_renewal() {
         let mut schedule = renewed_at_zero();
         schedule.checked(at(2_900), Readiness::Ready);
-        let with = |served: &str, listens| LeaseContent {
+        let with = |served: &str, listens: &[u64]| LeaseContent {
             served: served.to_owned(),
-            listens,
+            listens: listens.into(),
             ..content("a")
         };
-        schedule.renewed(at(0), with("rv=1", 7));
-        assert_eq!(schedule.action(at(2_900), &with("rv=2", 7)), Action::Wait);
-        assert_eq!(schedule.action(at(2_900), &with("rv=2", 8)), Action::Renew);
-        assert_eq!(schedule.action(at(2_900), &with("", 7)), Action::Renew);
+        schedule.renewed(at(0), with("rv=1", &[5, 7]));
+        for (served, listens, action) in [
+            ("rv=2", &[5, 7][..], Action::Wait),
+            // A port that closes opens no Service: the publisher can learn of it at the next renewal.
+            ("rv=2", &[5], Action::Wait),
+            ("rv=2", &[], Action::Wait),
+            ("rv=2", &[5, 7, 8], Action::Renew),
+            ("rv=2", &[8], Action::Renew),
+            ("", &[5, 7], Action::Renew),
+        ] {
+            let content = with(served, listens);
+            assert_eq!(schedule.action(at(2_900), &content), action, "{listens:?}");
+        }
     }
 
     /// A schedule that renewed at zero.

@@ -11,6 +11,7 @@ use ballast_core::table::{Log, RoutingTable, Stats};
 use tokio::sync::watch;
 use tokio::time::sleep;
 
+use super::announcer::Announcer;
 use super::fetch::Pages;
 use super::folder::{Folder, Wrote};
 use crate::decide::Report;
@@ -44,6 +45,8 @@ pub(crate) struct TableWriter {
     pub(crate) pages: watch::Receiver<Pages>,
     /// The tables that were written, for the node's Lease.
     pub(crate) written: watch::Sender<Written>,
+    /// What writes the announcer's file, where there is an announcer.
+    pub(crate) announcer: Option<Announcer>,
     pub(crate) metrics: Arc<Metrics>,
 }
 
@@ -67,14 +70,23 @@ impl TableWriter {
                 },
                 () = sleep(again), if decision.is_some() => {}
             }
-            let ack = self.acks.borrow_and_update().clone();
+            let ack = self.acks.borrow().clone();
             let served = ack.and_then(|ack| ack.served.as_ref()?.generation);
             self.folder.acknowledged(served);
         }
     }
 
-    /// Writes the table of a decision. Returns whether that succeeded.
+    /// Writes what a decision asks for. Returns whether that succeeded.
     fn write(&mut self, decision: &Decision) -> bool {
+        // An address is withdrawn before its port is closed, and announced once the data plane has acknowledged its port.
+        let ack = self.acks.borrow_and_update().clone();
+        let announcer = self.announcer.as_mut();
+        let is_announced = announcer.is_none_or(|one| one.write(decision, ack.as_ref()));
+        self.write_table(decision) && is_announced
+    }
+
+    /// Writes the table of a decision. Returns whether that succeeded.
+    fn write_table(&mut self, decision: &Decision) -> bool {
         let desired = &decision.desired;
         let table = match &desired.table {
             Some(table) => table,
@@ -106,6 +118,9 @@ impl TableWriter {
                 tracing::error!(%error, "cannot write the table");
                 return false;
             }
+        }
+        if let Some(announcer) = &mut self.announcer {
+            announcer.wrote(self.folder.generation(), table);
         }
         self.remember(&desired.report, &decision.observed.versions);
         true

@@ -15,19 +15,19 @@ use super::debounce::Debouncer;
 use super::leases::{LeaseObject, Leases};
 use super::lookups::Task;
 use super::object::{Parsed, WatchedKind};
+use super::pools::PoolWatch;
 use super::proofs::Proofs;
 use super::reflector::{self, Event, paced};
-use super::slices::SliceStore;
 use super::store::Store;
 use super::{Earlier, Key, Lease, Node, Observed, Service, Slice, Wanted};
 use crate::decide::{is_foreign, may_be_served};
 use crate::lease::{Message, Versions};
-use crate::settings::{Role, Settings};
+use crate::settings::{Flags, Role, Settings};
 
 /// Sends the state of the cluster after every change of it, once changes pause. Never returns; ends by being dropped.
 ///
 /// The watched objects depend on the role: a node watches Services, EndpointSlices and its own Node, and all Nodes once a decision
-/// wants them; the publisher watches Services, Nodes and Leases.
+/// wants them; the publisher watches Services, Nodes, Leases and address pools.
 pub async fn watch(
     client: Client,
     settings: Arc<Settings>,
@@ -35,7 +35,7 @@ pub async fn watch(
     wanted: watch::Receiver<Wanted>,
     observed: watch::Sender<Option<Arc<Observed>>>,
 ) {
-    let namespaces = namespaces(&settings);
+    let namespaces = namespaces(&settings.flags);
     let (events, mut changes) = mpsc::channel(EVENTS);
     let (slices, mut of_slices) = mpsc::channel(EVENTS);
     let mut tasks = Vec::new();
@@ -47,7 +47,6 @@ pub async fn watch(
             tasks.push(follow::<Slice, _>(api, namespace, &slices));
         }
     }
-    let mut next_slice: Option<Event<Slice>> = None;
     let own = &settings.own_namespace;
     if settings.role != Role::Node {
         let leases = Api::namespaced(paced(&client), own);
@@ -59,15 +58,14 @@ pub async fn watch(
     }
     let (nodes, mut of_nodes) = mpsc::channel(EVENTS);
     tasks.push(follow_nodes(&client, own_node(&settings), nodes));
-    let mut view = View::new(&client, namespaces.clone(), Arc::clone(&settings));
+    let mut pools = PoolWatch::new(&client, &settings);
+    let mut view = View::new(namespaces.clone(), Arc::clone(&settings));
     let mut wants = wanted.clone();
     wants.mark_changed();
     let mut looks = interval(LOOK_EVERY);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut advances = interval(ADVANCE_EVERY);
     advances.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut drops = interval(DROP_EVERY);
-    drops.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut debouncer = Debouncer::new(
         Some(client.clone()),
         settings.flags.dns_min_ttl,
@@ -77,18 +75,11 @@ pub async fn watch(
     );
     let mut is_first = true;
     loop {
-        if let Some(event) = next_slice.take_if(|event| !view.is_too_early(event))
-            && view.apply_to_slices(event)
-        {
-            debouncer.changed();
-        }
         let end = view.next_end_of_a_lease();
-        let awaited_until = view.slices.awaited_until();
-        if is_first && view.is_complete() && awaited_until.is_none() {
+        if is_first && view.is_complete() && pools.is_complete() {
             // A list is whole: there is no burst of changes to wait for.
             is_first = false;
-            debouncer.send(view.observed());
-            view.slices.sent();
+            debouncer.send(view.observed(&pools));
         }
         tokio::select! {
             // The channels stay open: `events` and `slices` are senders of them.
@@ -97,7 +88,11 @@ pub async fn watch(
                     debouncer.changed();
                 }
             }
-            Some(event) = of_slices.recv(), if next_slice.is_none() => next_slice = Some(event),
+            Some(event) = of_slices.recv() => {
+                if view.apply_to_slices(event) {
+                    debouncer.changed();
+                }
+            }
             Some(event) = of_nodes.recv() => {
                 if view.apply_to_nodes(event) {
                     debouncer.changed();
@@ -127,14 +122,8 @@ pub async fn watch(
                     debouncer.changed();
                 }
             }
-            _ = drops.tick() => view.drop_unserved_slices(),
-            () = view.slices.restored() => debouncer.changed(),
-            // The loop goes on, and sends.
-            () = sleep_until(awaited_until.unwrap_or_else(Instant::now)), if awaited_until.is_some() => {}
-            () = debouncer.due(), if view.is_complete() && awaited_until.is_none() => {
-                debouncer.send(view.observed());
-                view.slices.sent();
-            }
+            () = pools.changed() => debouncer.changed(),
+            () = debouncer.due(), if view.is_complete() && pools.is_complete() => debouncer.send(view.observed(&pools)),
         }
     }
 }
@@ -152,8 +141,8 @@ fn follow_nodes(client: &Client, only: Option<String>, events: mpsc::Sender<Even
 }
 
 /// The namespaces of the Services and slices that are watched; `None`: all namespaces.
-fn namespaces(settings: &Settings) -> Vec<Option<String>> {
-    let named = &settings.flags.namespace;
+pub(crate) fn namespaces(flags: &Flags) -> Vec<Option<String>> {
+    let named = &flags.namespace;
     match named.is_empty() {
         true => vec![None],
         false => {
@@ -208,7 +197,7 @@ struct View {
     /// The newest known versions of Services, and those that were sent last.
     versions: Versions,
     sent: Versions,
-    slices: SliceStore,
+    slices: Store<Slice>,
     nodes: Store<Node>,
     lease_objects: Store<LeaseObject>,
     leases: Leases,
@@ -218,6 +207,8 @@ struct View {
     live: BTreeMap<String, Arc<Lease>>,
     /// The Leases that had lapsed then.
     silent: BTreeMap<String, Arc<Lease>>,
+    /// Those of them whose addresses stay.
+    excused: BTreeSet<String>,
     /// The messages of the Leases that were not live then.
     others_say: BTreeMap<String, Vec<Message>>,
     /// Whether all Nodes are watched, and whether they were listed.
@@ -228,7 +219,7 @@ struct View {
 }
 
 impl View {
-    fn new(client: &Client, namespaces: Vec<Option<String>>, settings: Arc<Settings>) -> Self {
+    fn new(namespaces: Vec<Option<String>>, settings: Arc<Settings>) -> Self {
         let own = settings.own_namespace.clone();
         let (slices, lease_objects) = match settings.role {
             Role::Whole => (namespaces.clone(), vec![Some(own)]),
@@ -239,13 +230,14 @@ impl View {
             services: Store::new(namespaces),
             versions: Versions::default(),
             sent: Versions::default(),
-            slices: SliceStore::new(client, slices),
+            slices: Store::new(slices),
             nodes: Store::new([None]),
             lease_objects: Store::new(lease_objects),
             leases: Leases::default(),
             proofs: Proofs::default(),
             live: BTreeMap::new(),
             silent: BTreeMap::new(),
+            excused: BTreeSet::new(),
             others_say: BTreeMap::new(),
             wants_all_nodes: own_node(&settings).is_none(),
             has_all_nodes: false,
@@ -257,7 +249,7 @@ impl View {
     /// Whether everything was listed once.
     fn is_complete(&self) -> bool {
         self.services.is_complete()
-            && self.slices.store().is_complete()
+            && self.slices.is_complete()
             && self.nodes.is_complete()
             && self.lease_objects.is_complete()
     }
@@ -271,7 +263,9 @@ impl View {
                 }
                 self.note_version(&event);
                 let is_of_list = matches!(&event, Event::Changed(object) if object.version == 0);
-                let is_changed = self.apply_to_services(event);
+                let is_unreadable = self.settings.role != Role::Node
+                    && matches!(&event, Event::Changed(object) if object.content.is_err());
+                let is_changed = self.services.apply(event) | is_unreadable;
                 // A Lease may say more than was known here when it came.
                 is_changed | (!is_of_list && self.update_live_leases())
             }
@@ -312,42 +306,10 @@ impl View {
         self.versions != self.sent
     }
 
-    fn apply_to_services(&mut self, event: Event<Service>) -> bool {
-        let changed = match &event {
-            Event::Changed(object) => Some(object.key.clone()),
-            Event::Deleted(..) | Event::Listed(..) => None,
-        };
-        let changed = changed.filter(|key| !self.may_be_served(key));
-        let is_changed = self.services.apply(event);
-        if let Some(service) = changed.filter(|key| self.may_be_served(key)) {
-            self.slices.restore(&service);
-        }
-        is_changed
-    }
-
-    /// Whether the Service of a slice may still be in a part of the first list that was not read yet. Then the slices wait, since
-    /// those of Services that are not served are dropped. Both lists have the same order, so they are read together.
-    fn is_too_early(&self, event: &Event<Slice>) -> bool {
-        let Event::Changed(object) = event else {
-            return false;
-        };
-        selects_slices(&self.settings)
-            && !self.services.is_complete()
-            && matches!(&object.content, Ok(Some(slice)) if !self.services.objects().contains_key(&slice.service))
-    }
-
     /// Applies an event of slices, with the same result.
     fn apply_to_slices(&mut self, event: Event<Slice>) -> bool {
         let counts = self.counts(&event);
-        let (services, settings) = (&self.services, &self.settings);
-        let is_unserved = |service: &Key| is_unserved(services, settings, service);
-        self.slices.apply(event, is_unserved) && counts
-    }
-
-    fn drop_unserved_slices(&mut self) {
-        let (services, settings) = (&self.services, &self.settings);
-        self.slices
-            .drop_unserved(|service| is_unserved(services, settings, service));
+        self.slices.apply(event) && counts
     }
 
     /// Applies an event of Nodes, with the same result.
@@ -365,22 +327,16 @@ impl View {
 
     /// Whether an event concerns endpoints of a Service that may be served: other endpoints cause no decision.
     fn counts(&self, event: &Event<Slice>) -> bool {
-        let stored = |key: &Key| {
-            self.slices
-                .store()
-                .objects()
-                .get(key)
-                .map(|slice| &slice.service)
-        };
-        let service = match event {
+        let (key, new) = match event {
             Event::Listed(..) => return true,
-            Event::Changed(object) => match &object.content {
-                Ok(Some(slice)) => Some(&slice.service),
-                _ => stored(&object.key),
-            },
-            Event::Deleted(key, _) => stored(key),
+            Event::Changed(object) => (&object.key, object.content.as_ref().ok()),
+            Event::Deleted(key, _) => (key, None),
         };
-        service.is_some_and(|service| self.may_be_served(service))
+        // A slice may move from one Service to another.
+        let stored = self.slices.objects().get(key).map(|slice| &slice.service);
+        let new = new.and_then(Option::as_ref).map(|slice| &slice.service);
+        let mut owners = stored.into_iter().chain(new);
+        owners.any(|service| self.may_be_served(service))
     }
 
     fn may_be_served(&self, service: &Key) -> bool {
@@ -415,9 +371,12 @@ impl View {
             .apply(&mut live, &self.versions, self.services.objects(), now);
         let others_say = self.leases.others_say(now);
         let silent = self.leases.silent(now);
-        let differs = (&live, &silent, &others_say) != (&self.live, &self.silent, &self.others_say);
+        let excused = self.leases.excused(now);
+        let before = (&self.live, &self.silent, &self.excused, &self.others_say);
+        let differs = (&live, &silent, &excused, &others_say) != before;
         self.live = live;
         self.silent = silent;
+        self.excused = excused;
         self.others_say = others_say;
         differs
     }
@@ -426,10 +385,10 @@ impl View {
         self.leases.next_end(Instant::now())
     }
 
-    fn observed(&mut self) -> Observed {
+    fn observed(&mut self, pools: &PoolWatch) -> Observed {
         self.sent.clone_from(&self.versions);
         let nodes = self.nodes.objects().values();
-        let slices = self.slices.store().objects().iter();
+        let slices = self.slices.objects().iter();
         let slices = slices.filter(|(_, slice)| self.may_be_served(&slice.service));
         Observed {
             services: self.services.objects().clone(),
@@ -444,9 +403,18 @@ impl View {
             nodes: nodes
                 .map(|node| (node.name.clone(), Node::clone(node)))
                 .collect(),
+            pools: Arc::new(pools.objects()),
+            unreadable: match self.settings.role {
+                Role::Node => BTreeMap::new(),
+                Role::Whole | Role::Publisher => {
+                    let unreadable = self.services.unreadable();
+                    unreadable.map(|(key, at)| (key.clone(), at)).collect()
+                }
+            },
             abandoned: self.abandoned.clone(),
             others_say: self.others_say.clone(),
             silent: self.silent.clone(),
+            excused: self.excused.clone(),
             leases: (self.settings.role != Role::Node).then(|| self.live.clone()),
             looked_up: Arc::new(Wanted {
                 nodes: self.has_all_nodes,
@@ -463,15 +431,6 @@ fn selects_slices(settings: &Settings) -> bool {
     settings.role == Role::Node && settings.flags.cfg.is_none()
 }
 
-/// Whether a Service exists and is not served. The Service of a slice may come after the slice.
-fn is_unserved(services: &Store<Service>, settings: &Settings, service: &Key) -> bool {
-    if !selects_slices(settings) {
-        return false;
-    }
-    let service = services.objects().get(service);
-    service.is_some_and(|service| !may_be_served(service, settings))
-}
-
 /// The time of day, in microseconds of Unix time.
 fn wall_clock() -> i64 {
     let since = SystemTime::now()
@@ -484,8 +443,6 @@ fn wall_clock() -> i64 {
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// How often versions of Services are sent that change nothing else.
 const ADVANCE_EVERY: Duration = Duration::from_secs(3);
-/// How often the slices of Services that are not served any more are dropped.
-const DROP_EVERY: Duration = Duration::from_secs(60);
 /// The seconds without a write after which another controller counts as gone.
 const ABANDONED_AFTER: i64 = 60;
 /// The events that may be queued. Watches wait while the queue is full.

@@ -69,6 +69,10 @@ pub(crate) fn service(from: core::Service) -> Result<Service, String> {
     let mut annotations = meta.annotations.unwrap_or_default();
     annotations.retain(|key, _| decide::is_read(key));
     let spec = from.spec.unwrap_or_default();
+    let selector = spec.selector.into_iter().flatten();
+    let selector: Vec<String> = selector
+        .map(|(key, value)| format!("{key}={value}"))
+        .collect();
     let balancer = from.status.and_then(|status| status.load_balancer);
     let ingress = balancer.and_then(|balancer| balancer.ingress);
     let ingress = ingress.into_iter().flatten();
@@ -92,6 +96,9 @@ pub(crate) fn service(from: core::Service) -> Result<Service, String> {
         uid: meta.uid.unwrap_or_default(),
         created: meta.creation_timestamp.map(|time| time.0.as_second()),
         annotations,
+        labels: meta.labels.unwrap_or_default(),
+        selector: selector.join(","),
+        requires_both: spec.ip_family_policy.as_deref() == Some("RequireDualStack"),
         kind: kind(spec.type_.as_deref(), spec.external_name)?,
         class: spec.load_balancer_class,
         ports: ports.collect::<Result<_, _>>()?,

@@ -14,15 +14,18 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::{Observed, Secret, convert};
+use crate::decide::is_foreign;
 pub use following::watch;
 
-/// A document that cannot be read. The other documents count.
+/// A document that cannot be read, or whose kind users may expect to be read. The other documents count.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadDocument {
     pub file: String,
     /// The number of the document in the file, from 1.
     pub document: usize,
     pub why: String,
+    /// It is no mistake: only its kind is not read.
+    pub is_passed_over: bool,
 }
 
 impl fmt::Display for BadDocument {
@@ -51,6 +54,7 @@ pub fn read_folder(folder: &Path) -> io::Result<(Observed, Vec<BadDocument>)> {
                 file,
                 document: 1,
                 why: "is not UTF-8".to_owned(),
+                is_passed_over: false,
             }),
         }
     }
@@ -67,23 +71,42 @@ impl Observed {
     pub fn take_file(&mut self, file: &str, text: &str) -> Vec<BadDocument> {
         let mut bad = Vec::new();
         for (index, document) in documents(text).into_iter().enumerate() {
-            let taken = serde_saphyr::from_str_with_options::<Value>(&document, yaml_options())
-                .map_err(|error| first_line(&error.to_string()))
-                .and_then(|value| self.take(value));
-            if let Err(why) = taken {
+            let mut add = |why, is_passed_over| {
                 bad.push(BadDocument {
                     file: file.to_owned(),
                     document: index + 1,
                     why,
+                    is_passed_over,
                 });
+            };
+            let taken = serde_saphyr::from_str_with_options::<Value>(&document, yaml_options())
+                .map_err(|error| first_line(&error.to_string()))
+                .and_then(|value| {
+                    for one in items(&value) {
+                        if let Some(why) = passed_over(one) {
+                            add(why, true);
+                        }
+                    }
+                    self.take(value)
+                });
+            if let Err(why) = taken {
+                add(why, false);
             }
         }
         bad
     }
 
-    fn take(&mut self, value: Value) -> Result<(), String> {
+    fn take(&mut self, mut value: Value) -> Result<(), String> {
         if value.is_null() {
             return Ok(());
+        }
+        let annotations = value.pointer_mut("/metadata/annotations");
+        let values = annotations.and_then(Value::as_object_mut);
+        for one in values.into_iter().flat_map(|all| all.values_mut()) {
+            // As an API server reads a key without a value.
+            if one.is_null() {
+                *one = Value::String(String::new());
+            }
         }
         let kind = value
             .get("kind")
@@ -92,6 +115,10 @@ impl Observed {
         match kind {
             "Service" => {
                 let service = convert::service(typed(value)?)?;
+                // Nobody writes the statuses of a folder again.
+                if is_foreign(&service) {
+                    self.abandoned.insert(service.key.clone());
+                }
                 put(&mut self.services, service.key.clone(), Arc::new(service))
             }
             "EndpointSlice" => {
@@ -120,8 +147,32 @@ impl Observed {
                 }
                 Ok(())
             }
-            "List" | "ServiceList" | "EndpointSliceList" | "NodeList" | "SecretList"
-            | "ReferenceGrantList" => self.take_list(value),
+            "Namespace" => {
+                let namespace: k8s_openapi::api::core::v1::Namespace = typed(value)?;
+                let labels = namespace.metadata.labels.unwrap_or_default();
+                let name = namespace.metadata.name.ok_or("metadata.name is missing")?;
+                put(&mut Arc::make_mut(&mut self.pools).namespaces, name, labels)
+            }
+            "AddressPool" | "IPAddressPool" | "ExternalIPPool" | "AddressReservation"
+            | "Announcement" | "L2Advertisement" | "BGPAdvertisement" | "BGPPeer" | "Community"
+            | "BFDProfile" => Arc::make_mut(&mut self.pools).take(&value).map(drop),
+            "List"
+            | "ServiceList"
+            | "EndpointSliceList"
+            | "NodeList"
+            | "SecretList"
+            | "ReferenceGrantList"
+            | "NamespaceList"
+            | "AddressPoolList"
+            | "IPAddressPoolList"
+            | "ExternalIPPoolList"
+            | "AddressReservationList"
+            | "AnnouncementList"
+            | "L2AdvertisementList"
+            | "BGPAdvertisementList"
+            | "BGPPeerList"
+            | "CommunityList"
+            | "BFDProfileList" => self.take_list(value),
             _ => Ok(()),
         }
     }
@@ -166,6 +217,28 @@ fn put<K: Ord + fmt::Display, V>(map: &mut BTreeMap<K, V>, key: K, value: V) -> 
 
 fn typed<T: DeserializeOwned>(value: Value) -> Result<T, String> {
     serde_json::from_value(value).map_err(|error| error.to_string())
+}
+
+/// The items of a list, or the object itself.
+fn items(value: &Value) -> &[Value] {
+    match value.get("items") {
+        Some(Value::Array(items)) => items,
+        _ => std::slice::from_ref(value),
+    }
+}
+
+/// Why an object that users may expect to be read is not.
+fn passed_over(object: &Value) -> Option<String> {
+    let kind = object.get("kind")?.as_str()?;
+    let remedy = match kind {
+        "Endpoints" => "write an EndpointSlice",
+        "Ingress" => "write its hosts and paths as annotations of the Service",
+        _ => return None,
+    };
+    let text = |place| object.pointer(place).and_then(Value::as_str);
+    let namespace = text("/metadata/namespace").unwrap_or("default");
+    let name = text("/metadata/name").unwrap_or("without a name");
+    Some(format!("{kind} {namespace}/{name} is not read; {remedy}"))
 }
 
 /// The documents of a file, each parsed separately, so that a broken one affects no other.

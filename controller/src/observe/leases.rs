@@ -8,8 +8,12 @@
 //! The first event of a Lease, at a start, counts as a renewal. A Lease whose `renewTime` is older than its duration and [`DOUBT`] by
 //! this node's clock is live for a term as well, because this clock may be wrong. But its content is ignored until a renewal:
 //! nothing is published because of it, and nothing is unpublished.
+//!
+//! Nodes that lose the API server together lapse one after the other, and come back one after the other. So a node that falls silent
+//! is excused unless another one was heard of after it had missed a renewal; and after no node was heard of, those that lapsed
+//! meanwhile have a term more than the first one that comes back.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -81,6 +85,10 @@ pub(super) struct Leases {
     clock: Duration,
     last_event: Option<Instant>,
     nodes: BTreeMap<String, NodeLease>,
+    /// The time of `clock` at which a node was heard of last.
+    heard: Duration,
+    /// The time of `clock` until which silent nodes have time to come back.
+    comeback: Duration,
 }
 
 #[derive(Debug)]
@@ -111,17 +119,24 @@ impl Leases {
             self.clock += silence.min(COUNTS);
         }
         self.last_event = Some(now);
+        let was_silence = !self.is_heard() && self.nodes.values().any(|one| one.object.is_held());
         let mut before = std::mem::take(&mut self.nodes);
         for object in all.values() {
             let Some(node) = &object.node else { continue };
             let term = self.clock + object.term;
             let (until, is_doubted) = match before.remove(node) {
                 Some(old) if old.object.stamp == object.stamp => (old.until, old.is_doubted),
-                Some(_) => (term, false),
+                Some(_) => {
+                    self.heard = self.clock;
+                    (term, false)
+                }
                 None => {
                     let renewed = object.stamp.0.unwrap_or(i64::MIN);
                     let doubt = i64::try_from((object.term + DOUBT).as_micros());
                     let oldest = wall.saturating_sub(doubt.unwrap_or(i64::MAX));
+                    if renewed >= oldest {
+                        self.heard = self.clock;
+                    }
                     (term, renewed < oldest)
                 }
             };
@@ -132,6 +147,15 @@ impl Leases {
             };
             self.nodes.insert(node.clone(), lease);
         }
+        if was_silence && self.is_heard() {
+            let terms = self.nodes.values().map(|lease| lease.object.term);
+            self.comeback = self.clock + terms.max().unwrap_or_default();
+        }
+    }
+
+    /// Whether any Lease is live.
+    fn is_heard(&self) -> bool {
+        self.nodes.values().any(|lease| lease.is_live(self.clock))
     }
 
     /// The live Leases, by node.
@@ -152,6 +176,18 @@ impl Leases {
             .collect()
     }
 
+    /// Those of the silent nodes that may still be found to serve what they served.
+    pub(super) fn excused(&self, now: Instant) -> BTreeSet<String> {
+        let clock = self.at(now);
+        let is_excused = |node: &String| {
+            let lease = self.nodes.get(node);
+            // A Lease is renewed three times in its term.
+            let was_missed = lease.map(|lease| lease.until.saturating_sub(lease.object.term / 2));
+            clock < self.comeback || was_missed.is_some_and(|missed| self.heard < missed)
+        };
+        self.silent(now).into_keys().filter(is_excused).collect()
+    }
+
     /// The messages of the other Leases, by node: a node that serves nothing may give the reason.
     pub(super) fn others_say(&self, now: Instant) -> BTreeMap<String, Vec<Message>> {
         let clock = self.at(now);
@@ -168,6 +204,7 @@ impl Leases {
         let clock = self.at(now);
         let last_event = self.last_event?;
         let ends = self.nodes.values().map(|lease| lease.until);
+        let ends = ends.chain([self.comeback]);
         let next = ends.filter(|until| *until > clock).min()?;
         let wait = next - self.clock;
         (wait <= COUNTS).then(|| last_event + wait)
@@ -406,6 +443,51 @@ mod tests {
             assert_eq!(world.live(second), ["lb1", "lb2"], "after {second} s");
         }
         assert_eq!(world.live(1010.0), ["lb2"]);
+    }
+
+    #[test]
+    fn nodes_that_fall_silent_together_are_excused_until_all_had_time_to_come_back() {
+        let mut world = World::new();
+        let lead = |world: &mut World, second: f64| {
+            world.put_lease(lease::LEADER, "somebody", second);
+            world.observe(second);
+        };
+        let excused = |world: &World, second| {
+            let names = world.leases.excused(world.at(second)).into_iter();
+            names.collect::<Vec<String>>().join(" ")
+        };
+        world.renew("lb1", 0.0);
+        world.renew("lb2", 2.0);
+        // The leader is heard of, and they are not. The Lease of lb2 lives on for a while, and shows nothing.
+        for (second, live, expected) in [
+            (4.0, "lb1 lb2", ""),
+            (8.0, "lb1 lb2", ""),
+            (11.0, "lb2", "lb1"),
+            (13.0, "", "lb1 lb2"),
+            (17.0, "", "lb1 lb2"),
+        ] {
+            lead(&mut world, second);
+            assert_eq!(world.live(second).join(" "), live, "after {second} s");
+            assert_eq!(excused(&world, second), expected, "after {second} s");
+        }
+        for second in [18.0, 22.0, 26.0] {
+            world.renew("lb1", second);
+            assert_eq!(excused(&world, second), "lb2", "after {second} s");
+        }
+        let end = world.leases.next_end(world.at(26.0)).unwrap();
+        assert_eq!(end, world.at(28.0));
+        assert_eq!(excused(&world, 28.0), "");
+    }
+
+    #[test]
+    fn a_node_that_falls_silent_beside_others_is_not_excused() {
+        let mut world = World::new();
+        world.renew("lb2", 0.0);
+        for second in [1.0, 5.0, 9.0] {
+            world.renew("lb1", second);
+        }
+        assert_eq!(world.live(11.0), ["lb1"]);
+        assert_eq!(world.leases.excused(world.at(11.0)), BTreeSet::new());
     }
 
     #[test]

@@ -5,6 +5,7 @@
 
 use std::borrow::Cow;
 use std::fmt::Debug;
+use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1 as coordination;
 use k8s_openapi::api::core::v1 as core;
@@ -26,6 +27,8 @@ pub(super) trait WatchedKind: Clone + Debug + PartialEq + Send + Sync + 'static 
     const NAME: &'static str;
     /// The duration of one watch request, in seconds. A connection that died silently is noticed a few seconds after it.
     const WATCH_SECONDS: u32 = 30;
+    /// After being denied for so long the kind may be found to be gone; `None`: every API server has it.
+    const GOES_AFTER: Option<Duration> = None;
     /// Converts an object; `None`: the object is of no interest.
     fn convert(object: Self::Object) -> Result<Option<Self>, String>;
     /// Takes over what is known by the form of the object `before`.

@@ -9,8 +9,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ManagedFieldsEnt
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::allocation::{ALLOCATED, Allocated, Allocation};
-use crate::request::{is_ours, is_ours_by_apply};
+use crate::allocation::{ALLOCATED, Allocated, Allocation, GIVEN_BY};
+use crate::request::is_ours;
 
 /// The state that the publisher compares with the state that it would write.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -23,6 +23,8 @@ pub struct Publication {
     pub programmed: Option<KnownCondition>,
     /// The condition `ballast.dev/Allocated`.
     pub allocated: Option<KnownCondition>,
+    /// A hash of the namespace of the Ballast that gave, where that condition says it.
+    given_by: Option<u64>,
     /// The first resourceVersion that this process saw with the present [`Allocated`]: a node that has seen this version, or a
     /// newer one, knows what the Service was given.
     pub allocated_at: u64,
@@ -48,9 +50,6 @@ pub struct Owned {
     pub ingress: bool,
     pub finalizer: bool,
     pub annotations: BTreeSet<String>,
-    /// Whether some of these fields were written by an earlier build, which did not use server-side apply: an apply that
-    /// does not list them would leave them where they are.
-    pub by_update: bool,
     /// Our conditions of which another manager has written a part, by type: an apply that does not list such a condition would
     /// leave that part.
     pub shared_conditions: BTreeSet<&'static str>,
@@ -70,9 +69,26 @@ impl Publication {
             ingress: hash(ingress.unwrap_or_default()),
             programmed: condition(status, PROGRAMMED).map(KnownCondition::of),
             allocated: condition(status, ALLOCATED).map(KnownCondition::of),
+            given_by: condition(status, ALLOCATED).and_then(|condition| {
+                let mut words = condition.message.split_ascii_whitespace();
+                words.find_map(|word| word.strip_prefix(GIVEN_BY)).map(hash)
+            }),
             allocated_at: version,
             owned: Owned::of(meta.managed_fields.as_deref().unwrap_or_default()),
         }
+    }
+}
+
+impl Publication {
+    /// A hash of all that the publisher writes into the status.
+    pub(crate) fn text(&self) -> u64 {
+        let text = |condition: Option<KnownCondition>| condition.map(|one| (one.is_true, one.text));
+        hash(&(self.ingress, text(self.programmed), text(self.allocated)))
+    }
+
+    /// Whether the Ballast of this namespace says that it gave what the Service has.
+    pub(crate) fn given_by(&self, namespace: &str) -> bool {
+        self.given_by == Some(hash(namespace))
     }
 }
 
@@ -122,7 +138,6 @@ impl Owned {
                     .extend(shared.map(|(kind, _)| *kind));
                 continue;
             }
-            owned.by_update |= !is_ours_by_apply(entry);
             owned.ingress |= fields.pointer(INGRESS).is_some();
             owned.finalizer |= has("/f:metadata/f:finalizers", &format!("v:\"{FINALIZER}\""));
             let annotations = fields.pointer("/f:metadata/f:annotations");

@@ -16,14 +16,15 @@ use std::time::Duration;
 use ballast_core::backoff::Backoff;
 use ballast_core::rng::Rng;
 use futures_util::StreamExt;
-use kube::Api;
 use kube::core::Status;
 use kube::runtime::watcher::{self, Config, watcher};
+use kube::{Api, Resource};
 use tokio::sync::mpsc;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::Key;
 use super::object::{Parsed, WatchedKind};
+use crate::request::patiently;
 pub(super) use paced::paced;
 
 /// A change of the objects of one kind.
@@ -48,7 +49,8 @@ impl<T> Event<T> {
     }
 }
 
-/// Sends every event about the objects that a field selector selects, until the receiver is gone. `api` has a [`paced()`] client.
+/// Sends every event about the objects that a field selector selects, until the receiver is gone, or the API server does not have the
+/// kind any more. `api` has a [`paced()`] client.
 pub(super) async fn follow<T: WatchedKind, M: From<Event<T>>>(
     api: Api<Parsed<T>>,
     namespace: Option<String>,
@@ -61,6 +63,7 @@ pub(super) async fn follow<T: WatchedKind, M: From<Event<T>>>(
         namespace,
         fields,
         events,
+        denied_since: None,
     };
     let mut page_size = Some(PAGE);
     while let Some(failure) = reflector.follow_until_relist(page_size).await {
@@ -76,10 +79,12 @@ struct Reflector<T, M> {
     fields: Option<String>,
     events: mpsc::Sender<M>,
     retry: Retry,
+    /// Since when the server denies the kind, or says that there is none.
+    denied_since: Option<Instant>,
 }
 
 impl<T: WatchedKind, M: From<Event<T>>> Reflector<T, M> {
-    /// Lists and watches until a failure after which everything must be listed again. `None`: the receiver is gone.
+    /// Lists and watches until a failure after which everything must be listed again. `None`: the receiver is gone, or the kind.
     async fn follow_until_relist(&mut self, page_size: Option<u32>) -> Option<Failure> {
         let config = Config {
             field_selector: self.fields.clone(),
@@ -122,7 +127,7 @@ impl<T: WatchedKind, M: From<Event<T>>> Reflector<T, M> {
                     // A list that is answered does not show that a watch is.
                     if is_watch {
                         refusals = 0;
-                        self.retry.succeeded();
+                        self.succeeded();
                     }
                     if self.events.send(M::from(event)).await.is_err() {
                         return None;
@@ -132,7 +137,7 @@ impl<T: WatchedKind, M: From<Event<T>>> Reflector<T, M> {
                 // A watch that has not failed for so long works, even if no object changed.
                 Err(_) if listed.is_none() => {
                     refusals = 0;
-                    self.retry.succeeded();
+                    self.succeeded();
                     if self.events.is_closed() {
                         return None;
                     }
@@ -142,7 +147,7 @@ impl<T: WatchedKind, M: From<Event<T>>> Reflector<T, M> {
                 Ok(None) | Err(_) => Failure(None),
             };
             self.retry.wait(&failure).await;
-            if self.events.is_closed() {
+            if self.events.is_closed() || self.is_gone(&failure).await {
                 return None;
             }
             refusals += u32::from(failure.is_lasting());
@@ -150,6 +155,36 @@ impl<T: WatchedKind, M: From<Event<T>>> Reflector<T, M> {
             if failure.is_expired() || failure.0.is_none() || refusals == RELIST_AFTER {
                 return Some(failure);
             }
+        }
+    }
+}
+
+impl<T: WatchedKind, M: From<Event<T>>> Reflector<T, M> {
+    fn succeeded(&mut self) {
+        self.retry.succeeded();
+        self.denied_since = None;
+    }
+
+    /// Whether the API server does not have the kind any more. One that has just begun does not know for a while which kinds it has,
+    /// and one that denies the kind does so whether it has it or not: so the list of kinds is asked, and only after a while.
+    async fn is_gone(&mut self, failure: &Failure) -> bool {
+        if !matches!(failure.status().map(|status| status.code), Some(403 | 404)) {
+            self.denied_since = None;
+            return false;
+        }
+        let since = *self.denied_since.get_or_insert_with(Instant::now);
+        if T::GOES_AFTER.is_none_or(|after| since.elapsed() < after) {
+            return false;
+        }
+        let version = T::Object::api_version(&());
+        let client = self.api.clone().into_client();
+        match patiently(client.list_api_group_resources(&version)).await {
+            Ok(kinds) => !kinds
+                .resources
+                .iter()
+                .any(|one| one.name == T::Object::plural(&())),
+            Err(kube::Error::Api(status)) => status.code == 404,
+            Err(_) => false,
         }
     }
 }
@@ -273,39 +308,4 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 const RELIST_SPREAD: Duration = Duration::from_secs(2);
 
 #[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    /// A watch that was answered so.
-    fn refused(code: u16, causes: &serde_json::Value) -> Failure {
-        let status = json!({"code": code, "details": {"causes": causes}});
-        let status: Status = serde_json::from_value(status).unwrap();
-        Failure(Some(watcher::Error::WatchStartFailed(kube::Error::Api(
-            status.boxed(),
-        ))))
-    }
-
-    #[test]
-    fn only_a_refusal_that_does_not_pass_leads_to_a_list() {
-        for (code, is_lasting) in [
-            (400, true),
-            (401, false),
-            (403, false),
-            (408, false),
-            (410, true),
-            (422, true),
-            (429, false),
-            (500, false),
-            (503, false),
-            (504, false),
-        ] {
-            let failure = refused(code, &json!([]));
-            assert_eq!(failure.is_lasting(), is_lasting, "{code}");
-        }
-        let to_come = json!([{"reason": "ResourceVersionTooLarge", "message": "Too large"}]);
-        assert!(refused(504, &to_come).is_lasting());
-        assert!(!Failure(None).is_lasting(), "no answer");
-    }
-}
+mod tests;

@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use kube::Resource;
+
 use super::Key;
 use super::object::{Parsed, WatchedKind};
 use super::reflector::Event;
@@ -13,8 +15,8 @@ pub(super) struct Store<T> {
     objects: BTreeMap<Key, Arc<T>>,
     /// The namespaces that were not listed yet; `None` stands for all namespaces.
     awaited: BTreeSet<Option<String>>,
-    /// The reasons for which objects cannot be read, as they were logged.
-    unreadable: BTreeMap<Key, String>,
+    /// The objects that cannot be read: their versions, and the reasons as they were logged.
+    unreadable: BTreeMap<Key, (u64, String)>,
 }
 
 impl<T: WatchedKind> Store<T> {
@@ -34,6 +36,12 @@ impl<T: WatchedKind> Store<T> {
 
     pub(super) fn objects(&self) -> &BTreeMap<Key, Arc<T>> {
         &self.objects
+    }
+
+    /// The versions of the objects that cannot be read.
+    pub(super) fn unreadable(&self) -> impl Iterator<Item = (&Key, u64)> {
+        let each = self.unreadable.iter();
+        each.map(|(key, (version, _))| (key, *version))
     }
 
     /// Applies an event. Returns whether the store changed.
@@ -59,11 +67,14 @@ impl<T: WatchedKind> Store<T> {
     }
 
     fn put(&mut self, object: Parsed<T>) -> bool {
+        // Objects of lists have no `version`.
+        let version = object.meta().resource_version.as_deref();
+        let version = version.and_then(|text| text.parse().ok());
         let Parsed { key, content, .. } = object;
         let content = match content {
             Ok(content) => content,
             Err(why) => {
-                self.log_unreadable(key, why);
+                self.note_unreadable(key, version.unwrap_or_default(), why);
                 return false;
             }
         };
@@ -84,8 +95,11 @@ impl<T: WatchedKind> Store<T> {
     }
 
     /// Logs the reason once, until it changes.
-    fn log_unreadable(&mut self, key: Key, why: String) {
-        if self.unreadable.get(&key) == Some(&why) {
+    fn note_unreadable(&mut self, key: Key, version: u64, why: String) {
+        if let Some((known, before)) = self.unreadable.get_mut(&key)
+            && *before == why
+        {
+            *known = version;
             return;
         }
         let stays = match self.objects.contains_key(&key) {
@@ -99,7 +113,7 @@ impl<T: WatchedKind> Store<T> {
             name,
             "cannot be understood: {why}{stays}"
         );
-        self.unreadable.insert(key, why);
+        self.unreadable.insert(key, (version, why));
     }
 }
 

@@ -6,8 +6,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use std::{fs, io};
 
+use ballast_announce::file::Return;
 use ballast_core::table::parse_duration;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{ArgAction, Args};
+use serde::Deserialize;
+use serde::de::{self, IntoDeserializer};
 
 use super::{ErrorPage, Flags, HEALTHZ_PORT, HttpServices, Role, Settings, WrongFlag};
 use crate::log;
@@ -69,9 +73,58 @@ pub struct RunFlags {
     #[arg(long, value_name = "TIME", env = "BALLAST_SHUTDOWN_DELAY", default_value = "5s", value_parser = shutdown_delay)]
     pub shutdown_delay: Duration,
     #[command(flatten)]
+    pub announce: AnnounceFlags,
+    #[command(flatten)]
     pub process: AdminFlags,
     #[command(flatten)]
     pub flags: Flags,
+}
+
+/// What `run` writes for the announcer of its node.
+#[derive(Clone, Debug, Args)]
+pub struct AnnounceFlags {
+    /// Write the file of `ballast-controller announce` here: the addresses of pools that this node serves
+    #[arg(long, env = "BALLAST_ANNOUNCE_FILE", value_name = "PATH")]
+    pub announce_file: Option<PathBuf>,
+    /// The UDP port at which the announcers of all nodes take datagrams of each other
+    #[arg(long, env = "BALLAST_ANNOUNCE_PORT", value_name = "PORT", default_value_t = super::MEMBERS_PORT, value_parser = clap::value_parser!(u16).range(1..))]
+    pub announce_port: u16,
+    /// The file with their keys, as the announcer reaches it: absolute, or beside --announce-file
+    #[arg(
+        long,
+        env = "BALLAST_ANNOUNCE_KEY",
+        value_name = "PATH",
+        default_value = "members.key"
+    )]
+    pub announce_key: PathBuf,
+    /// The runtime socket of the data plane, as the announcer reaches it [default: only /readyz is asked]
+    #[arg(long, env = "BALLAST_ANNOUNCE_SOCKET", value_name = "PATH")]
+    pub announce_socket: Option<PathBuf>,
+    /// The folder with BIRD's configuration, which the announcer writes, and its control socket [default: that of the file]
+    #[arg(long, env = "BALLAST_ANNOUNCE_BIRD", value_name = "DIR")]
+    pub announce_bird: Option<PathBuf>,
+    /// When a node that was away gets its addresses back
+    #[arg(
+        long,
+        env = "BALLAST_ANNOUNCE_RETURN",
+        value_name = "WHEN",
+        value_parser = return_parser(),
+        default_value = "delayed"
+    )]
+    pub announce_return: Return,
+}
+
+/// Reads the words of the announcer's file.
+fn return_parser() -> impl TypedValueParser<Value = Return> {
+    let words = [
+        ("delayed", "After 30 s of good health"),
+        ("never", "When no other node can hold them"),
+        ("at-once", "As soon as it is back"),
+    ];
+    let words = words.map(|(word, help)| PossibleValue::new(word).help(help));
+    PossibleValuesParser::new(words).try_map(|word| {
+        Return::deserialize(word.into_deserializer()) as Result<_, de::value::Error>
+    })
 }
 
 /// Where a process answers, and how it logs.
@@ -96,9 +149,6 @@ pub struct PublishFlags {
     /// Add a finalizer to Services, so that their addresses are removed before they are deleted
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = true, action = ArgAction::Set)]
     pub finalizer: bool,
-    /// What to publish where the API server knows no ipMode (before 1.30): the name ADDRESS.SUFFIX, as with nip.io
-    #[arg(long, value_name = "SUFFIX", value_parser = suffix)]
-    pub ingress_hostname_suffix: Option<String>,
     /// Publish Services that another controller has published, once it has not written their status for a minute
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
     pub take_over: bool,
@@ -143,11 +193,16 @@ impl RunFlags {
             }
         }
         self.addresses_agree()?;
+        if self.announce.announce_file.is_some() && flags.node_name.is_none() {
+            let why = "needs --node-name: the announcer calls this node so";
+            return Err(WrongFlag::new("--announce-file", why));
+        }
         Ok(Settings {
             admin_port: match self.process.admin {
                 AdminAddress::At(address) => Some(address.port()),
                 AdminAddress::Nowhere => None,
             },
+            announces: self.announce.announce_file.is_some(),
             shutdown_delay: self.shutdown_delay,
             ..Settings::new(flags.clone())?.of(&self.cluster)?
         })
@@ -220,20 +275,5 @@ fn shutdown_delay(text: &str) -> Result<Duration, String> {
     match seconds.as_deref().unwrap_or(text) {
         "0s" => Ok(Duration::ZERO),
         text => parse_duration(text).map_err(|wrong| wrong.to_string()),
-    }
-}
-
-fn suffix(text: &str) -> Result<String, String> {
-    let is_label = |label: &str| {
-        let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-        (1..=63).contains(&label.len())
-            && label.chars().all(inner)
-            && !label.starts_with('-')
-            && !label.ends_with('-')
-    };
-    let text = text.trim_start_matches('.');
-    match text.len() <= 200 && text.split('.').all(is_label) {
-        true => Ok(text.to_owned()),
-        false => Err("expected the end of a DNS name, as in nip.io".to_owned()),
     }
 }

@@ -1,4 +1,5 @@
-//! Label selectors in Kubernetes' syntax: `role=loadbalancer, zone in (a, b), !spare`. Used by flags and annotations.
+//! Label selectors in Kubernetes' syntax: `role=loadbalancer, zone in (a, b), !spare`. Used by flags and annotations, and as
+//! objects have them.
 //!
 //! The `kube` crate evaluates and prints selectors, but has no parser for their text.
 
@@ -6,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::str::FromStr;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::core::{Expression, SelectorExt};
 
 /// Which labels a node must have: every expression must hold.
@@ -16,6 +18,13 @@ impl Selector {
     /// Whether a node with these labels is selected.
     pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
         self.0.matches(labels)
+    }
+
+    /// What both select.
+    pub fn and(&self, other: &Self) -> Self {
+        let mut both = self.0.clone();
+        both.extend(other.0.clone());
+        Self(both)
     }
 
     /// Reads the list that OpenStack's users write: `key=value` or `key`, comma separated. Everything after the first `=` is
@@ -49,6 +58,17 @@ impl FromStr for Selector {
                 "is not a selector of nodes; expected key=value, key==value, key!=value, key in (a, b), key notin (a, b), key or !key, comma separated"
                     .to_owned()
             })
+    }
+}
+
+/// From an object's `matchLabels` and `matchExpressions`. Without either, everything is selected.
+impl TryFrom<LabelSelector> for Selector {
+    type Error = String;
+
+    fn try_from(object: LabelSelector) -> Result<Self, String> {
+        kube::core::Selector::try_from(object)
+            .map(Self)
+            .map_err(|error| error.to_string())
     }
 }
 

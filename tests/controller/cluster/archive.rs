@@ -39,9 +39,10 @@ impl Buildah {
     pub(crate) fn run(&self, words: &[&str]) -> Result<String, String> {
         let output = self.command(words).output().expect("buildah");
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
-        match output.status.success() {
-            true => Ok(text(&output.stdout)),
-            false => Err(format!("buildah {words:?}: {}", text(&output.stderr))),
+        if output.status.success() {
+            Ok(text(&output.stdout))
+        } else {
+            Err(format!("buildah {words:?}: {}", text(&output.stderr)))
         }
     }
 

@@ -429,11 +429,12 @@ fn permitted(yard: &Yard) -> Result<(), Unable> {
     let probe = host
         .network
         .within(|| Command::new(SCRIPT).arg(&folder).output().expect("bash"));
-    match probe.status.success() {
-        true => Ok(()),
-        false => Err(Unable::Refused(
+    if probe.status.success() {
+        Ok(())
+    } else {
+        Err(Unable::Refused(
             String::from_utf8_lossy(&probe.stderr).trim().to_owned(),
-        )),
+        ))
     }
 }
 

@@ -229,9 +229,10 @@ pub(crate) fn get(address: Ipv4Addr, path: &str, patience: Duration) -> io::Resu
         .split_once("\r\n\r\n")
         .or_else(|| answer.split_once("\n\n"))
         .unwrap_or_default();
-    match head.contains(" 200 ") && body.trim().starts_with("web-") {
-        true => Ok(body.trim().to_owned()),
-        false => Err(io::Error::other(format!("the answer {answer:?}"))),
+    if head.contains(" 200 ") && body.trim().starts_with("web-") {
+        Ok(body.trim().to_owned())
+    } else {
+        Err(io::Error::other(format!("the answer {answer:?}")))
     }
 }
 

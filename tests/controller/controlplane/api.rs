@@ -113,15 +113,12 @@ impl Api {
 
     /// All objects of a kind.
     pub(crate) fn list(&self, kind: &str, namespace: &str) -> Vec<Value> {
-        let path = folder_of(kind, namespace);
-        let mut list = self.ask(Method::GET, &path, None).expect("a list");
-        match list["items"].take() {
-            Value::Array(items) => items,
-            other => panic!("a list of {kind} is {other}"),
-        }
+        let mut list = self.ask(Method::GET, &folder_of(kind, namespace), None);
+        items(list.as_mut().expect("a list"))
     }
 
     /// Passes every object of a kind with this label to `see`, as it is and as it changes, until that says no, or for so many seconds.
+    /// Whether it said no.
     pub(crate) fn follow(
         &self,
         kind: &str,
@@ -129,31 +126,46 @@ impl Api {
         label: &str,
         seconds: u64,
         mut see: impl FnMut(&Value) -> bool + Send + 'static,
-    ) {
-        let folder = folder_of(kind, namespace);
-        let path = format!("{folder}?watch=true&labelSelector={label}&timeoutSeconds={seconds}");
+    ) -> bool {
+        let all = format!("{}?labelSelector={label}", folder_of(kind, namespace));
         let client = self.client.clone();
         let until = Instant::now() + Duration::from_secs(seconds);
         self.wait(async move {
-            // The server ends a watch that it cannot serve fast enough, and begins none while its cache is behind its store.
+            // The server ends a watch that it cannot serve fast enough.
             while Instant::now() < until {
-                let request = Request::get(&path).body(Vec::new()).expect("a request");
+                let request = Request::get(&all).body(Vec::new()).expect("a request");
+                let mut list: Value = client.request(request).await.expect("a list");
+                if !items(&mut list).iter().all(&mut see) {
+                    return true;
+                }
+                // A watch from no version may wait for as long as nothing of this kind is written: the server's cache learns of versions
+                // by what is written, where etcd cannot be asked how far it is.
+                let version = list["metadata"]["resourceVersion"].as_str();
+                let left = until.saturating_duration_since(Instant::now()).as_secs();
+                let path = format!(
+                    "{all}&watch=true&timeoutSeconds={left}&resourceVersion={}",
+                    version.expect("a list has a version")
+                );
+                let request = Request::get(path).body(Vec::new()).expect("a request");
                 let events = client.request_events::<Value>(request).await;
                 let mut events = pin!(events.expect("a watch"));
                 while let Some(event) = events.try_next().await.expect("an event") {
                     match event {
                         WatchEvent::Added(object) | WatchEvent::Modified(object) => {
                             if !see(&object) {
-                                return;
+                                return true;
                             }
                         }
-                        WatchEvent::Error(error) => assert_eq!(error.code, 504, "{error:?}"),
+                        WatchEvent::Error(error) => {
+                            assert!([410, 504].contains(&error.code), "{error:?}");
+                        }
                         WatchEvent::Deleted(_) | WatchEvent::Bookmark(_) => {}
                     }
                 }
                 support::pause_async(Duration::from_millis(100)).await;
             }
-        });
+            false
+        })
     }
 
     /// A merge patch.
@@ -166,6 +178,14 @@ impl Api {
         let now = json!({"gracePeriodSeconds": 0});
         let answer = self.ask(Method::DELETE, &path(place), Some(&now));
         answer.unwrap_or_else(|refused| panic!("{place:?}: {refused:?}"));
+    }
+}
+
+/// Takes the objects out of a list.
+fn items(list: &mut Value) -> Vec<Value> {
+    match list["items"].take() {
+        Value::Array(items) => items,
+        other => panic!("the items of a list are {other}"),
     }
 }
 

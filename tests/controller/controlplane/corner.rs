@@ -3,7 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::sync::{Mutex, PoisonError};
+use std::net::Ipv4Addr;
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread;
 
 use serde_json::{Value, json};
@@ -23,9 +24,11 @@ pub(crate) struct Corner<'a> {
     pub(crate) home: String,
     /// What the programs are told there, with the table's folder as rc.yaml has it.
     pub(crate) arguments: Arguments,
-    pub(crate) folder: TempDir,
-    /// The one that writes statuses, if the test has no others.
+    /// The one that writes statuses, if the test has no others. It ends before the folder goes, where its log is.
     publisher: Mutex<Option<Publisher>>,
+    pub(crate) folder: TempDir,
+    /// What is asked in the place of the API server.
+    server: OnceLock<String>,
 }
 
 impl Drop for Corner<'_> {
@@ -148,6 +151,7 @@ impl<'a> Corner<'a> {
             arguments: Arguments::of_rc_yaml(),
             folder: tempfile::tempdir().expect("a folder"),
             publisher: Mutex::default(),
+            server: OnceLock::new(),
         }
     }
 
@@ -160,6 +164,7 @@ impl<'a> Corner<'a> {
             arguments: Arguments::of_a_corner(name),
             folder: tempfile::tempdir().expect("a folder"),
             publisher: Mutex::default(),
+            server: OnceLock::new(),
         };
         corner.apply(&format!(
             "kind: Namespace\napiVersion: v1\nmetadata: {{name: {name}}}"
@@ -255,6 +260,19 @@ impl<'a> Corner<'a> {
         token.as_str().expect("a token").to_owned()
     }
 
+    /// The kubeconfig of who has this token.
+    pub(crate) fn kubeconfig(&self, token: &str) -> String {
+        match self.server.get() {
+            Some(url) => self.plane.kubeconfig_of(url, token),
+            None => self.plane.kubeconfig(token),
+        }
+    }
+
+    /// What is started from now on asks there, in the place of the API server.
+    pub(crate) fn ask_at(&self, url: String) {
+        self.server.set(url).expect("one place");
+    }
+
     /// Starts the publisher, with these arguments beside the corner's own.
     pub(crate) fn publish(&self, flags: &[&str]) {
         *self.publisher() = Some(Publisher::start(self, flags));
@@ -272,6 +290,14 @@ impl<'a> Corner<'a> {
     /// The publisher, which is the test's from now on. Another one is not started by itself.
     pub(crate) fn take_publisher(&self) -> Publisher {
         self.publisher().take().expect("one was started")
+    }
+
+    /// The address of the machine of the publisher.
+    pub(crate) fn publisher_address(&self) -> Ipv4Addr {
+        self.publisher()
+            .as_ref()
+            .expect("one was started")
+            .address()
     }
 
     fn publisher(&self) -> std::sync::MutexGuard<'_, Option<Publisher>> {

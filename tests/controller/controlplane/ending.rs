@@ -110,7 +110,7 @@ fn an_uninstallation_leaves_nothing_of_ours_behind() {
         until("all that is ours", || {
             let annotations = &corner.service("web")["metadata"]["annotations"];
             let there = |name: &str| annotations[name].is_string();
-            there("ballast.dev/told") && there(ADDRESS) && finalizers(corner, "web").len() == 2
+            there(ADDRESS) && finalizers(corner, "web").len() == 2
         });
 
         let publisher = corner.take_publisher();

@@ -129,19 +129,11 @@ fn another_leader_tells_a_node_nothing_again() {
         let told = || {
             let mut events = corner.plane.admin.list("Event", "default");
             events.retain(|event| event["involvedObject"]["name"] == node.name.as_str());
-            events.len()
+            // An event that is counted up is told again.
+            let again = events.iter().filter(|event| !event["series"].is_null());
+            events.len() + again.count()
         };
         until("the node is told", || told() == 1);
-        let recorded = || {
-            let lease = Place {
-                kind: "Lease",
-                namespace: &corner.home,
-                name: "ballast-leader",
-            };
-            let lease = corner.plane.admin.read(lease).unwrap_or_default();
-            lease["metadata"]["annotations"]["ballast.dev/told"].to_string()
-        };
-        until("it is recorded", || recorded().contains("SettingsDiffer"));
         let before = leader(corner);
         assert_eq!(corner.take_publisher().process.stop(), Some(0));
         corner.publish(&[]);
@@ -233,9 +225,9 @@ fn a_warning_that_could_not_be_written_is_told_by_the_next_leader() {
         until("the publisher's finalizer", || {
             !corner.service("web")["metadata"]["finalizers"].is_null()
         });
-        let told = || corner.service("web")["metadata"]["annotations"]["ballast.dev/told"].clone();
-        assert!(!comes_within(Duration::from_secs(4), || !told().is_null()));
-        assert_eq!(corner.events("web"), []);
+        assert!(!comes_within(Duration::from_secs(4), || {
+            !corner.events("web").is_empty()
+        }));
 
         corner.plane.admin.patch(role, &json!({"rules": rules}));
         support::pause(RIGHTS);
@@ -243,9 +235,6 @@ fn a_warning_that_could_not_be_written_is_told_by_the_next_leader() {
         corner.publish(&[]);
         let warning = corner.until_told("web", "UnAvailableLoadBalancer");
         assert_eq!(warning.kind, "Warning");
-        until("it is recorded", || {
-            told().to_string().contains("UnAvailableLoadBalancer:")
-        });
     });
 }
 

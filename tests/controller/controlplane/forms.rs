@@ -1,7 +1,7 @@
 //! The forms in which Ballast is deployed: rc.yaml is the source of all, and a real API server takes each.
 //!
 //! `templates/kustomize/base/rc.yaml` and `templates/daemonset.yaml` are made from rc.yaml by these tests, with UPDATE=1 in the
-//! environment; the chart's default output must be the same objects.
+//! environment; the chart's default output must be the same objects. All but rc.yaml have the kinds of `templates/crds`, too.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -19,11 +19,18 @@ use support::skip::skip;
 
 fn the_copies_of_rc_yaml_are_up_to_date() {
     let source = rc_yaml();
-    for (path, wanted) in [
-        ("kustomize/base/rc.yaml", source.clone()),
-        ("daemonset.yaml", with_a_daemon_set(&source)),
-    ] {
-        let path = template(path);
+    let with_kinds = format!("{}---\n{}", with_a_daemon_set(&source), kinds());
+    let mut copies = vec![
+        ("kustomize/base/rc.yaml".to_owned(), source),
+        ("daemonset.yaml".to_owned(), with_kinds),
+    ];
+    for name in CRDS {
+        let kind = fs::read_to_string(template(&format!("crds/{name}"))).expect("a file");
+        copies.push((format!("kustomize/base/{name}"), kind.clone()));
+        copies.push((format!("helm/crds/{name}"), kind));
+    }
+    for (path, wanted) in copies {
+        let path = template(&path);
         if env::var_os("UPDATE").is_some() {
             fs::write(&path, &wanted).expect("a file that can be written");
         }
@@ -38,12 +45,10 @@ fn the_copies_of_rc_yaml_are_up_to_date() {
 fn kustomize_makes_what_the_files_say() {
     let yard = Yard::of_this_process();
     let plane = Plane::shared(yard);
-    let same = |folder: &str, file: &str| {
-        let text = fs::read_to_string(template(file)).expect("a file");
-        assert_same(&kustomized(yard, plane, folder), &text);
-    };
-    same("kustomize/base", "kustomize/base/rc.yaml");
-    same("kustomize/overlays/daemonset", "daemonset.yaml");
+    let same = |folder: &str, text: &str| assert_same(&kustomized(yard, plane, folder), text);
+    same("kustomize/base", &format!("{}---\n{}", rc_yaml(), kinds()));
+    let daemonset = fs::read_to_string(template("daemonset.yaml")).expect("a file");
+    same("kustomize/overlays/daemonset", &daemonset);
 }
 
 fn every_overlay_is_taken_and_changes_what_it_is_for() {
@@ -59,6 +64,7 @@ fn every_overlay_is_taken_and_changes_what_it_is_for() {
         names,
         [
             "annotated-only",
+            "announce",
             "contrib",
             "daemonset",
             "dual-stack",
@@ -98,7 +104,10 @@ fn every_overlay_is_taken_and_changes_what_it_is_for() {
                 let args = &publisher["spec"]["containers"][0]["args"];
                 assert_eq!(args[1], "--admin=[::]:1937", "{args}");
             }
-            "without-policies" => assert_same(&text, &without_policies(&rc_yaml())),
+            "without-policies" => {
+                let rc = without_policies(&rc_yaml());
+                assert_same(&text, &format!("{rc}---\n{}", kinds()));
+            }
             "non-root" => {
                 let spec = pods("ReplicationController", "ballast")["spec"].take();
                 assert_eq!(spec["securityContext"]["runAsUser"], 65532);
@@ -108,6 +117,23 @@ fn every_overlay_is_taken_and_changes_what_it_is_for() {
                     assert!(context["capabilities"]["add"].is_null(), "{context}");
                 }
                 assert_eq!(setting("BALLAST_HTTP_PORT").as_deref(), Some("8080"));
+            }
+            "announce" => {
+                let spec = pods("DaemonSet", "ballast")["spec"].take();
+                let last = spec["containers"].as_array().and_then(|all| all.last());
+                let announcer = last.expect("containers").clone();
+                assert_eq!(announcer["args"][0], "announce");
+                let helm =
+                    helm().map(|helm| helm(&["createNamespace=true", "announce.enabled=true"]));
+                // The chart's is the same.
+                if let Some(chart) = helm {
+                    assert_same(&chart.expect("a chart"), &text);
+                }
+                let rights = &announcer["securityContext"]["capabilities"]["add"];
+                assert_eq!(
+                    *rights,
+                    serde_json::json!(["NET_ADMIN", "NET_RAW", "SYS_NICE"])
+                );
             }
             _ => {
                 pods("DaemonSet", "ballast");
@@ -148,7 +174,8 @@ fn the_chart_makes_the_same_objects() {
     let daemonset = fs::read_to_string(template("daemonset.yaml")).expect("a file");
     assert_same(&by_default, &daemonset);
     let as_rc = ["createNamespace=true", "kind=ReplicationController"];
-    assert_same(&helm(&as_rc).expect("a chart"), &rc_yaml());
+    let rc = format!("{}---\n{}", rc_yaml(), kinds());
+    assert_same(&helm(&as_rc).expect("a chart"), &rc);
     // An older API server does not know policies.
     let without = without_policies(&daemonset);
     let old = helm(&["createNamespace=true", OLD]).expect("a chart");
@@ -179,6 +206,9 @@ fn the_chart_makes_the_same_objects() {
         "publish.admin=[::]:1937",
         "publish.podDisruptionBudget.enabled=true",
         "tlsNamespaces[0]=kube-public",
+        "announce.enabled=true",
+        "announce.secret=others",
+        "announce.args[0]=--log-level=warn",
     ]);
     let changed = changed.expect("a chart with changes");
     taken(yard, plane, &changed);
@@ -204,6 +234,9 @@ fn the_chart_makes_the_same_objects() {
         "[::]:1937",
         "PodDisruptionBudget",
         "kube-public",
+        "NET_RAW",
+        "\"others\"",
+        "--log-level=warn",
     ] {
         assert!(differ.contains(word), "{word}: {differ}");
     }
@@ -279,6 +312,12 @@ fn without_policies(text: &str) -> String {
     others.collect::<Vec<_>>().join("---\n")
 }
 
+/// The kinds of objects that Ballast brings, as one text.
+pub(crate) fn kinds() -> String {
+    let read = |name| fs::read_to_string(template(&format!("crds/{name}"))).expect("a file");
+    CRDS.map(read).join("---\n")
+}
+
 /// What kubectl's kustomize makes of a folder in templates.
 fn kustomized(yard: &Yard, plane: &Plane, folder: &str) -> String {
     let folder = template(folder);
@@ -299,16 +338,22 @@ fn helm() -> Option<impl Fn(&[&str]) -> Result<String, String>> {
             .iter()
             .copied()
             .partition(|value| value.starts_with("--"));
-        command.args(["--namespace", "ballast", "--kube-version=1.36"]);
+        command.args([
+            "--namespace",
+            "ballast",
+            "--kube-version=1.36",
+            "--include-crds",
+        ]);
         command.args(flags);
         for value in values {
             command.args(["--set", value]);
         }
         let output = command.output().expect("helm");
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        match output.status.success() {
-            true => Ok(text(&output.stdout)),
-            false => Err(text(&output.stderr)),
+        if output.status.success() {
+            Ok(text(&output.stdout))
+        } else {
+            Err(text(&output.stderr))
         }
     })
 }
@@ -355,6 +400,12 @@ fn template(path: &str) -> PathBuf {
     PathBuf::from(templates).join(path)
 }
 
+/// In `templates/crds`.
+const CRDS: [&str; 3] = [
+    "addresspools.yaml",
+    "addressreservations.yaml",
+    "announcements.yaml",
+];
 /// For helm: the version before the first one for which the chart has the policies.
 const OLD: &str = "--kube-version=1.29.9";
 const HEADER: &str = "# Ballast on the load balancer nodes of a cluster, the form for production:
@@ -363,7 +414,7 @@ const HEADER: &str = "# Ballast on the load balancer nodes of a cluster, the for
 #   kubectl label node NODE role=loadbalancer
 #
 # A pod on every node with the label, which listens on the node's own ports; a change rolls out node by node. It is rc.yaml with a
-# DaemonSet in place of the ReplicationController.
+# DaemonSet in place of the ReplicationController, and the kinds of templates/crds.
 # Before you delete it: ballast-controller release (docs/controller.md), or Services with its finalizer cannot be deleted.
 ";
 const SPEC: &str = "spec:

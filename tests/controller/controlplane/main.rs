@@ -1,8 +1,9 @@
 //! `ballast-controller` and `ballast` against a real kube-apiserver and etcd, in network namespaces of the tests' own.
 //!
 //! `plane` starts API servers, `corner` gives each test its own part of one, `node` is a load balancer node in it with both
-//! programs running, `publisher` runs the controller's other role, `api` speaks to the API server as a person with kubectl would. The programs of the control plane are
-//! found by KUBEBUILDER_ASSETS; `tests/controller/controlplane/make` builds them.
+//! programs running, `publisher` runs the controller's other role, `proxy` fails between these and the API server, `api` speaks to
+//! it as a person with kubectl would. The programs of the control plane are found by KUBEBUILDER_ASSETS;
+//! `tests/controller/controlplane/make` builds them.
 //!
 //! This file is the test harness: where there is no control plane, each test is reported as ignored, with the reason. Its
 //! command line is that of every other test, but what tests print is not captured.
@@ -25,19 +26,26 @@ mod corner;
 mod node;
 mod plane;
 mod process;
+mod proxy;
 mod publisher;
+mod scene;
 
+mod announcing;
 mod class;
 mod ending;
 mod events;
+mod faults;
 mod figures;
 mod forms;
 mod http;
 mod kinds;
 mod leaders;
-mod load;
 mod manifests;
+mod moves;
+mod pool_kinds;
+mod pools;
 mod publish;
+mod restored;
 mod rights;
 mod status;
 mod traffic;
@@ -46,17 +54,22 @@ mod whole_path;
 
 fn main() -> ExitCode {
     let tests = [
+        announcing::TESTS,
         class::TESTS,
         ending::TESTS,
         events::TESTS,
-        figures::TESTS,
+        faults::TESTS,
+        &figures::tests(),
         forms::TESTS,
         http::TESTS,
         kinds::TESTS,
         leaders::TESTS,
-        load::TESTS,
         manifests::TESTS,
+        moves::TESTS,
+        pool_kinds::TESTS,
+        pools::TESTS,
         publish::TESTS,
+        restored::TESTS,
         rights::TESTS,
         status::TESTS,
         traffic::TESTS,
@@ -68,7 +81,11 @@ fn main() -> ExitCode {
         let name = path.split_once("::").map_or(path, |(_, name)| name);
         Trial::ignorable_test(name, move || run(test))
     });
-    libtest_mimic::run(&Arguments::from_args(), trials.collect()).exit_code()
+    let conclusion = libtest_mimic::run(&Arguments::from_args(), trials.collect());
+    match figures::are_held() {
+        true => conclusion.exit_code(),
+        false => ExitCode::FAILURE,
+    }
 }
 
 fn run(test: fn()) -> Result<Completion, Failed> {

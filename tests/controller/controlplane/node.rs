@@ -42,7 +42,7 @@ impl<'a> LbNode<'a> {
         fs::create_dir_all(folder.join("table")).expect("a folder");
         // As the kubelet of that node has it for the pod.
         let token = corner.token_on(NODES, &name, &format!("ballast-{}", host.address));
-        let config = corner.plane.kubeconfig(&token);
+        let config = corner.kubeconfig(&token);
         fs::write(folder.join("kubeconfig"), config).expect("a file");
         let node = Self {
             name,
@@ -111,7 +111,7 @@ status: {{addresses: [{{type: InternalIP, address: {}}}]}}
 
     /// Who has this token is the controller of this node, from its next start on.
     pub(crate) fn take_token(&self, token: &str) {
-        let config = self.corner.plane.kubeconfig(token);
+        let config = self.corner.kubeconfig(token);
         fs::write(self.kubeconfig(), config).expect("a file");
     }
 
@@ -220,9 +220,10 @@ pub(crate) fn ask(address: SocketAddr) -> std::io::Result<String> {
     stream.write_all(b"?\n")?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;
-    match answer.is_empty() {
-        true => Err(std::io::ErrorKind::UnexpectedEof.into()),
-        false => Ok(answer),
+    if answer.is_empty() {
+        Err(std::io::ErrorKind::UnexpectedEof.into())
+    } else {
+        Ok(answer)
     }
 }
 

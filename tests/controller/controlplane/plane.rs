@@ -36,9 +36,10 @@ pub(crate) struct Plane {
     /// The kubeconfig of somebody who may do everything.
     pub(crate) admin_config: PathBuf,
     server: Mutex<Option<Companion>>,
-    /// It removes the folder, too.
-    etcd: Option<Companion>,
+    etcd: Mutex<Option<Companion>>,
     pub(crate) folder: PathBuf,
+    /// Removes it in the end.
+    _tidier: Companion,
     number: u16,
     yard: &'static Yard,
 }
@@ -120,9 +121,10 @@ impl Yard {
                 .expect("kubectl")
         });
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        match output.status.success() {
-            true => Ok(text(&output.stdout)),
-            false => Err(text(&output.stderr)),
+        if output.status.success() {
+            Ok(text(&output.stdout))
+        } else {
+            Err(text(&output.stderr))
         }
     }
 }
@@ -157,11 +159,8 @@ impl Plane {
         .expect("a file");
         fs::write(at("audit.yaml"), AUDIT).expect("a file");
         make_key(&at("accounts.key"));
-        let etcd = yard.place.within(|| {
-            let flags = etcd_flags(number, &at("etcd"));
-            let program = yard.assets.join("etcd");
-            Companion::start_and_remove(&program, &flags, &at("etcd.log"), &folder)
-        });
+        let tidier = Companion::remove_in_the_end(&folder);
+        let etcd = yard.place.within(|| start_etcd(yard, number, &folder));
         let server = yard.place.within(|| start_server(yard, number, &folder));
         let certificate = at("certificates/apiserver.crt");
         // Its own, and that of who signed it.
@@ -170,13 +169,15 @@ impl Plane {
             text.matches("-----END CERTIFICATE-----\n").count() == 2
         });
         let admin_config = at("admin.json");
-        fs::write(&admin_config, kubeconfig(number, &certificate, TOKEN)).expect("a file");
+        let config = kubeconfig(&server_url(number), &certificate, TOKEN);
+        fs::write(&admin_config, config).expect("a file");
         let plane = Self {
             admin: yard.place.within(|| Api::of(&admin_config)),
             admin_config,
             server: Mutex::new(Some(server)),
-            etcd: Some(etcd),
+            etcd: Mutex::new(Some(etcd)),
             folder,
+            _tidier: tidier,
             number,
             yard,
         };
@@ -186,8 +187,13 @@ impl Plane {
 
     /// A kubeconfig for who has this token.
     pub(crate) fn kubeconfig(&self, token: &str) -> String {
+        self.kubeconfig_of(&server_url(self.number), token)
+    }
+
+    /// The same, for a server in front of this one.
+    pub(crate) fn kubeconfig_of(&self, url: &str, token: &str) -> String {
         let certificate = self.folder.join("certificates/apiserver.crt");
-        kubeconfig(self.number, &certificate, token)
+        kubeconfig(url, &certificate, token)
     }
 
     /// What the API server was asked until now: one entry for each request that it has answered.
@@ -212,6 +218,39 @@ impl Plane {
         *server = Some(self.yard.place.within(start));
         drop(server);
         self.until_ready();
+    }
+
+    /// Keeps what the store has now, for [`Self::restore`].
+    pub(crate) fn back_up(&self) {
+        let mut etcd = self.etcd();
+        // What it writes is whole when it has ended.
+        etcd.take();
+        copy(&self.folder.join("etcd"), &self.folder.join("backup"));
+        *etcd = Some(self.new_etcd());
+        drop(etcd);
+        self.until_ready();
+    }
+
+    /// Goes back to the last backup, as an administrator does after a loss: versions go back, too.
+    pub(crate) fn restore(&self) {
+        self.crash();
+        let mut etcd = self.etcd();
+        etcd.take();
+        let data = self.folder.join("etcd");
+        fs::remove_dir_all(&data).expect("the data of etcd");
+        copy(&self.folder.join("backup"), &data);
+        *etcd = Some(self.new_etcd());
+        drop(etcd);
+        self.restart();
+    }
+
+    fn new_etcd(&self) -> Companion {
+        let start = || start_etcd(self.yard, self.number, &self.folder);
+        self.yard.place.within(start)
+    }
+
+    fn etcd(&self) -> MutexGuard<'_, Option<Companion>> {
+        self.etcd.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Forgets what was before the state of now: a watch that wants to go on from there cannot.
@@ -287,7 +326,7 @@ impl Plane {
 impl Drop for Plane {
     fn drop(&mut self) {
         self.server().take();
-        self.etcd.take();
+        self.etcd().take();
         if std::thread::panicking() {
             let log = fs::read_to_string(self.folder.join("server.log"));
             let log = log.unwrap_or_default();
@@ -298,6 +337,17 @@ impl Drop for Plane {
             );
         }
     }
+}
+
+fn copy(from: &Path, to: &Path) {
+    let copied = Command::new("cp").arg("-a").arg(from).arg(to).status();
+    assert!(copied.expect("the program cp").success());
+}
+
+fn start_etcd(yard: &Yard, number: u16, folder: &Path) -> Companion {
+    let flags = etcd_flags(number, &folder.join("etcd"));
+    let program = yard.assets.join("etcd");
+    Companion::start(&program, &flags, &folder.join("etcd.log"))
 }
 
 fn start_server(yard: &Yard, number: u16, folder: &Path) -> Companion {
@@ -349,12 +399,12 @@ fn etcd_flags(number: u16, data: &Path) -> [String; 7] {
     ]
 }
 
-fn kubeconfig(number: u16, certificate: &Path, token: &str) -> String {
+fn kubeconfig(url: &str, certificate: &Path, token: &str) -> String {
     json!({
         "apiVersion": "v1",
         "kind": "Config",
         "clusters": [{"name": "it", "cluster": {
-            "server": format!("https://{PLACE}:{}", server_port(number)),
+            "server": url,
             "certificate-authority": certificate,
         }}],
         "users": [{"name": "me", "user": {"token": token}}],
@@ -391,6 +441,10 @@ fn etcd_port(number: u16) -> u16 {
 
 fn server_port(number: u16) -> u16 {
     6443 + 10 * number
+}
+
+fn server_url(number: u16) -> String {
+    format!("https://{PLACE}:{}", server_port(number))
 }
 
 /// Where the API servers are, for everybody on the switch.

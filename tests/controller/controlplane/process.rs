@@ -108,19 +108,16 @@ pub(crate) struct Companion {
 
 impl Companion {
     pub(crate) fn start(program: &Path, args: &[String], log: &Path) -> Self {
-        Self::start_and_remove(program, args, log, Path::new(""))
+        let mut command = Command::new("sh");
+        command.args(["-c", HELD, "held"]).arg(program);
+        Self::hold(command.args(args), log)
     }
 
-    /// And removes a folder in the end.
-    pub(crate) fn start_and_remove(
-        program: &Path,
-        args: &[String],
-        log: &Path,
-        folder: &Path,
-    ) -> Self {
+    /// Nothing but the removal of a folder in the end.
+    pub(crate) fn remove_in_the_end(folder: &Path) -> Self {
         let mut command = Command::new("sh");
-        command.args(["-c", HELD]).arg(folder).arg(program);
-        Self::hold(command.args(args), log)
+        command.args(["-c", REMOVED]).arg(folder);
+        Self::hold(&mut command, Path::new("/dev/null"))
     }
 
     /// Starts a program that ends by itself when its standard input does.
@@ -153,8 +150,10 @@ fn log_ends(log: &Path) -> (File, File) {
     (out, err)
 }
 
-/// Runs a program until standard input ends, then removes a folder, if it has a name.
-const HELD: &str = r#""$@" </dev/null & read -r _; kill -KILL $!; wait; rm -rf "${0:?}""#;
+/// Runs a program until standard input ends.
+const HELD: &str = r#""$@" </dev/null & read -r _; kill -KILL $!; wait"#;
+/// Removes a folder when standard input ends. Programs that write there may end at the same time.
+const REMOVED: &str = r#"read -r _; rm -rf "$0" || { sleep 1; rm -rf "$0"; }"#;
 /// For what must come: long, because machines may be busy.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 /// As Linux tells them to programs, on every machine.

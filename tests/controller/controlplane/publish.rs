@@ -1,10 +1,7 @@
-//! The publisher beside its nodes: what each role may do, how soon a Service is published while others change, and what nodes tell
-//! it.
+//! The publisher beside its nodes: what each role may do, what nodes tell it, and what a tenant can delay.
 
-use std::collections::BTreeMap;
 use std::net::TcpListener;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -14,130 +11,9 @@ use serde_json::{Value, json};
 use crate::api::Place;
 use crate::backends::{Backends, service};
 use crate::corner::{Corner, NODES, PUBLISHERS, in_a_corner, with_its_own_server, words};
-use crate::figures::{holds, make_many, promised, quiet};
+use crate::figures::{a_service, holds};
 use crate::node::LbNode;
 use crate::process::{comes_within, until};
-
-fn ten_services_a_second_are_each_published_soon() {
-    with_its_own_server("wave", |corner| {
-        let seconds = if promised() { 60 } else { 10 };
-        let before = if promised() { 300 } else { 50 };
-        let nodes = ["a", "b"].map(|name| LbNode::start(corner, name, &[]));
-        let addresses = nodes.each_ref().map(LbNode::address);
-        for number in 0..before {
-            corner.apply(&a_service(number));
-        }
-        let last = format!("s{}", before - 1);
-        corner.until_published(&last, &[&addresses[0], &addresses[1]]);
-        let lasted = published_while_created(corner, before, seconds * 10, 2);
-        soon("ten Services a second", &lasted);
-    });
-}
-
-fn a_service_that_is_created_alone_is_published_soon() {
-    in_a_corner("alone", |corner| {
-        let nodes = ["a", "b"].map(|name| LbNode::start(corner, name, &[]));
-        let addresses = nodes.each_ref().map(LbNode::address);
-        let count = if promised() { 200 } else { 20 };
-        let mut lasted: Vec<Duration> = (0..count)
-            .map(|number| {
-                corner.apply(&a_service(number));
-                let begun = Instant::now();
-                let name = format!("s{number}");
-                corner.until_published(&name, &[&addresses[0], &addresses[1]]);
-                let lasted = begun.elapsed();
-                support::pause(Duration::from_millis(300));
-                lasted
-            })
-            .collect();
-        lasted.sort();
-        soon("a Service alone", &lasted);
-    });
-}
-
-fn ten_services_a_second_are_published_soon_beside_thousands() {
-    with_its_own_server("thousands", |corner| {
-        let (others, count) = if promised() { (5000, 600) } else { (200, 50) };
-        make_many(corner, others.into(), 20);
-        let node = LbNode::start(corner, "a", &[]);
-        let last = format!("s{}", others - 1);
-        let patience = Duration::from_secs(600);
-        assert!(comes_within(patience, || !corner
-            .published(&last)
-            .is_empty()));
-        let publisher = corner.take_publisher();
-        quiet(&publisher.process);
-        let controller = node.controller.as_ref().expect("it runs");
-        let (before, begun) = (controller.cpu(), Instant::now());
-        let lasted = published_while_created(corner, others, count, 1);
-        let share = (controller.cpu() - before).as_secs_f64() / begun.elapsed().as_secs_f64();
-        println!("the node's controller took {share:.2} of a core meanwhile");
-        soon(
-            &format!("ten Services a second beside {others} others"),
-            &lasted,
-        );
-    });
-}
-
-/// How long Services took to be published, sorted.
-fn soon(what: &str, lasted: &[Duration]) {
-    let (half, most) = (lasted[lasted.len() / 2], lasted[lasted.len() * 99 / 100]);
-    let promise = Duration::from_secs(2);
-    holds(&format!("{what}: created to published, p50"), half, promise);
-    holds(&format!("{what}: created to published, p99"), most, promise);
-    assert!(most < Duration::from_secs(20), "{most:?}");
-}
-
-/// Creates so many Services, one each 100 ms; returns how long each waited until that many addresses were published, sorted.
-fn published_while_created(
-    corner: &Corner<'_>,
-    first: u16,
-    count: u16,
-    addresses: usize,
-) -> Vec<Duration> {
-    let (created, published) = thread::scope(|scope| {
-        let seen = scope.spawn(|| {
-            let (tell, told) = mpsc::channel();
-            let mut published = BTreeMap::new();
-            let patience = u64::from(count) / 10 + 60;
-            let admin = &corner.plane.admin;
-            admin.follow("Service", corner.name, "wave", patience, move |service| {
-                let ingress = service["status"]["loadBalancer"]["ingress"].as_array();
-                if ingress.is_some_and(|entries| entries.len() == addresses) {
-                    let name = service["metadata"]["name"].as_str().unwrap_or_default();
-                    let number: u16 = name.trim_start_matches('s').parse().unwrap_or(0);
-                    published.entry(number).or_insert_with(Instant::now);
-                }
-                let is_over = published.len() == usize::from(count);
-                if is_over {
-                    tell.send(std::mem::take(&mut published)).ok();
-                }
-                !is_over
-            });
-            told.recv().expect("all are published in time")
-        });
-        let begun = Instant::now();
-        let created: Vec<Instant> = (0..count)
-            .map(|number| {
-                let at = begun + Duration::from_millis(100) * u32::from(number);
-                support::pause(at.saturating_duration_since(Instant::now()));
-                let wave =
-                    a_service(first + number).replace("{name:", "{labels: {wave: new}, name:");
-                corner.apply(&wave);
-                Instant::now()
-            })
-            .collect();
-        let published = seen.join();
-        (created, published.expect("all are published"))
-    });
-    let mut lasted: Vec<Duration> = published
-        .values()
-        .zip(created)
-        .map(|(published, created)| published.saturating_duration_since(created))
-        .collect();
-    lasted.sort();
-    lasted
-}
 
 fn a_tenant_that_never_rests_delays_nobody() {
     in_a_corner("restless", |corner| {
@@ -306,6 +182,10 @@ fn a_node_with_other_settings_is_told_and_published_all_the_same() {
         let log = publisher.log();
         assert!(log.contains("SettingsDiffer"), "{log}");
         assert!(log.contains(&node.name), "{log}");
+        until("the node logs it, too", || {
+            let controller = node.controller.as_ref().expect("it runs");
+            controller.log().contains("SettingsDiffer")
+        });
     });
 }
 
@@ -450,7 +330,10 @@ fn at_rest_a_node_writes_its_lease_and_asks_for_nothing() {
         assert_eq!(self::decisions(&node.metrics()), decisions);
         assert_eq!(self::decisions(&of_publisher.metrics()), decided);
         // What the publisher writes on a Service is nothing to a node.
-        corner.annotate("web", &json!({"ballast.dev/told": "x"}));
+        corner.annotate(
+            "web",
+            &json!({"loadbalancer.openstack.org/load-balancer-address": "x"}),
+        );
         let conditions = json!([{"type": "Ready", "status": "True", "lastHeartbeatTime": "2026-01-01T00:00:00Z"}]);
         let heartbeat = json!({"status": {"conditions": conditions}});
         let status = format!("/api/v1/nodes/{}/status", node.name);
@@ -471,16 +354,7 @@ fn decisions(metrics: &str) -> String {
     line.expect("a metric").to_owned()
 }
 
-/// With a port of its own, and none of the nodes'.
-fn a_service(number: u16) -> String {
-    let extra = "  allocateLoadBalancerNodePorts: false\n";
-    service(&format!("s{number}"), 10_000 + number, extra)
-}
-
 tests![
-    a_service_that_is_created_alone_is_published_soon,
-    ten_services_a_second_are_each_published_soon,
-    ten_services_a_second_are_published_soon_beside_thousands,
     a_tenant_that_never_rests_delays_nobody,
     each_role_asks_for_what_it_needs_and_nodes_write_no_service,
     a_port_that_a_node_cannot_bind_is_told_by_the_publisher_and_not_published_there,

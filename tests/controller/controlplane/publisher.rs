@@ -1,6 +1,7 @@
 //! `ballast-controller publish` on a machine of its own.
 
 use std::fs;
+use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -29,7 +30,7 @@ impl Publisher {
             .join(format!("publisher-{}", host.address));
         fs::create_dir_all(&folder).expect("a folder");
         let kubeconfig = folder.join("kubeconfig");
-        let config = corner.plane.kubeconfig(&corner.token(PUBLISHERS));
+        let config = corner.kubeconfig(&corner.token(PUBLISHERS));
         fs::write(&kubeconfig, config).expect("a file");
         let address = host.address.to_string();
         let own = corner.arguments.publisher.iter();
@@ -71,6 +72,11 @@ impl Publisher {
             output.status.code(),
             text(&output.stdout) + &text(&output.stderr),
         )
+    }
+
+    /// Of its machine.
+    pub(crate) fn address(&self) -> Ipv4Addr {
+        self.host.address
     }
 
     /// What it counts.

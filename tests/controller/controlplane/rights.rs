@@ -336,11 +336,11 @@ fn a_publisher_in_wrong_hands_changes_nothing_of_a_service_but_what_is_its_own()
         let allowed = [
             (
                 "",
-                metadata(json!({"annotations": {"ballast.dev/told": "x", output: "x"}})),
+                metadata(json!({"annotations": {"ballast.dev/last-good": "x", output: "x"}})),
             ),
             (
                 "",
-                metadata(json!({"annotations": {"ballast.dev/told": null, output: null}})),
+                metadata(json!({"annotations": {"ballast.dev/last-good": null, output: null}})),
             ),
             ("", metadata(json!({"finalizers": ["shop.example/keep"]}))),
             (

@@ -68,9 +68,9 @@ fn a_service_without_room_for_our_annotations_is_published_all_the_same() {
         corner.until_published("web", &[&node.address()]);
         corner.apply(&service("full", 81, ""));
         corner.annotate("full", &json!({"filler": "x".repeat((256 << 10) - 137)}));
-        // Its owner is told of a value that cannot be read, and an annotation for that does not fit in.
-        let rest = "x".repeat(100);
-        corner.annotate("full", &json!({"ballast.dev/algorithm": rest}));
+        // By this annotation the published address is one too, and that does not fit in.
+        let rest = "x".repeat(93);
+        corner.annotate("full", &json!({"loadbalancer.openstack.org/x": rest}));
         corner.until_published("full", &[&node.address()]);
         corner.until_told("full", "SyncLoadBalancerFailed");
         corner.delete("Service", "full");
@@ -300,40 +300,11 @@ fn conditions_of_other_managers_survive_and_ours_is_restored() {
     });
 }
 
-fn what_earlier_builds_wrote_goes_with_the_rest() {
-    in_a_corner("earlier", |corner| {
-        let earlier = "ballast-controller";
-        corner.apply(&service("web", 80, ""));
-        let metadata = r#"{"metadata": {"finalizers": ["service.kubernetes.io/load-balancer-cleanup"],
-            "annotations": {"ballast.dev/told": "0123456789abcdef", "loadbalancer.openstack.org/load-balancer-address": "192.0.2.1"}}}"#;
-        as_manager(corner, earlier, &["--patch", metadata]);
-        let status = r#"{"status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.1"}]}, "conditions": [{
-            "type": "ballast.dev/Programmed", "status": "True", "reason": "Published", "message": "m",
-            "lastTransitionTime": "2026-01-01T00:00:00Z"}]}}"#;
-        as_manager(
-            corner,
-            earlier,
-            &["--subresource=status", "--patch", status],
-        );
-        let node = LbNode::start(corner, "a", &[]);
-        corner.until_published("web", &[&node.address()]);
-        corner.patch("Service", "web", &json!({"spec": {"type": "ClusterIP"}}));
-        until("nothing of ours", || {
-            let service = corner.service("web");
-            let annotations = service["metadata"]["annotations"].as_object();
-            let ours = |name: &&String| name.contains("ballast") || name.contains("openstack");
-            service["metadata"]["finalizers"].is_null()
-                && service["status"] == json!({"loadBalancer": {}})
-                && !annotations.is_some_and(|all| all.keys().any(|name| ours(&name)))
-        });
-    });
-}
-
 fn what_was_restored_from_a_backup_goes_with_the_rest() {
     in_a_corner("restored", |corner| {
         let node = LbNode::start(corner, "a", &[]);
         let metadata = r#"{"metadata": {"finalizers": ["example.com/theirs", "service.kubernetes.io/load-balancer-cleanup"],
-            "annotations": {"ballast.dev/told": "InvalidAnnotation:01234567", "theirs": "x"}}}"#;
+            "annotations": {"ballast.dev/last-good": "{}", "theirs": "x"}}}"#;
         corner.apply(&service("web", 80, ""));
         as_manager(corner, "backup", &["--patch", metadata]);
         corner.until_published("web", &[&node.address()]);
@@ -341,7 +312,7 @@ fn what_was_restored_from_a_backup_goes_with_the_rest() {
         until("nothing of ours", || {
             let metadata = corner.service("web")["metadata"].take();
             metadata["finalizers"] == json!(["example.com/theirs"])
-                && metadata["annotations"]["ballast.dev/told"].is_null()
+                && metadata["annotations"]["ballast.dev/last-good"].is_null()
                 && metadata["annotations"]["theirs"] == "x"
         });
         corner.patch("Service", "web", &json!({"metadata": {"finalizers": null}}));
@@ -600,7 +571,6 @@ tests![
     a_rival_writer_is_named_and_left_alone,
     a_rival_that_writes_by_update_is_named_too,
     conditions_of_other_managers_survive_and_ours_is_restored,
-    what_earlier_builds_wrote_goes_with_the_rest,
     what_was_restored_from_a_backup_goes_with_the_rest,
     a_service_that_takes_the_name_of_a_deleted_one_is_not_written_for_it,
     deleting_waits_for_no_rival,

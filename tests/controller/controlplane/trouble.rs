@@ -57,17 +57,19 @@ fn a_controller_that_restarts_changes_nothing_that_clients_see() {
 
         for in_order in [true, false] {
             let controller = node.controller.take().expect("it runs");
-            match in_order {
-                true => assert_eq!(controller.stop(), Some(0)),
-                false => controller.crash(),
+            if in_order {
+                assert_eq!(controller.stop(), Some(0));
+            } else {
+                controller.crash();
             }
             // Its death leaves the data plane serving.
             node.ask(80).expect("an answer");
             node.start_controller();
             let publisher = corner.take_publisher();
-            match in_order {
-                true => assert_eq!(publisher.process.stop(), Some(0)),
-                false => publisher.process.crash(),
+            if in_order {
+                assert_eq!(publisher.process.stop(), Some(0));
+            } else {
+                publisher.process.crash();
             }
             corner.publish(&[]);
             // It is back when it follows a change again.

@@ -401,9 +401,10 @@ fn echo(address: SocketAddr) -> io::Result<()> {
     socket.send_to(b"hello", address)?;
     let mut bytes = [0; 64];
     let (length, from) = socket.recv_from(&mut bytes)?;
-    match &bytes[..length] == b"hello" && from == address {
-        true => Ok(()),
-        false => Err(io::Error::other("something else")),
+    if &bytes[..length] == b"hello" && from == address {
+        Ok(())
+    } else {
+        Err(io::Error::other("something else"))
     }
 }
 

@@ -18,6 +18,10 @@ struct Cluster {
     services: BTreeMap<String, Wish>,
     observed: Observed,
     created: u32,
+    /// How often Services were edited.
+    edited: usize,
+    /// Which of [`POOLS`] there are.
+    pools: usize,
 }
 
 /// What a Service asks for.
@@ -35,15 +39,17 @@ enum Step {
     /// A Service is made, or edited if it exists.
     Apply(u8, BTreeSet<u16>, usize),
     Delete(u8),
+    /// Pools are made, edited and deleted.
+    Pools(usize),
     /// Another publisher leads: it knows what the statuses say.
     Restart,
 }
 
 impl Cluster {
     /// Lets the publisher see the Services, and gives them what it decides.
-    fn settle(&mut self) -> Desired {
+    fn pass(&mut self) -> Desired {
         let mut observed = Observed::default();
-        let mut text = NODES.to_owned();
+        let mut text = NODES.to_owned() + POOLS[self.pools];
         for (name, wish) in &self.services {
             text.push_str(&wish.manifest(name));
         }
@@ -65,6 +71,18 @@ impl Cluster {
         give(&mut observed, &publisher(), 1);
         self.observed = observed;
         desired
+    }
+
+    /// Decides until nothing more changes: what one Service gives up, another one may get by the next decision.
+    fn settle(&mut self) -> Desired {
+        for _ in 0..MOST_PASSES {
+            let before = self.given();
+            let desired = self.pass();
+            if self.given() == before {
+                return desired;
+            }
+        }
+        panic!("the allocation changes for ever");
     }
 
     fn given(&self) -> BTreeMap<Key, Allocation> {
@@ -123,6 +141,7 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         6 => (0_u8..8, ports, annotation).prop_map(|(name, ports, annotation)| Step::Apply(name, ports, annotation)),
         2 => (0_u8..8).prop_map(Step::Delete),
+        2 => (0..POOLS.len()).prop_map(Step::Pools),
         1 => Just(Step::Restart),
     ]
 }
@@ -141,6 +160,7 @@ proptest! {
                     let name = format!("s{name}");
                     cluster.created += 1;
                     let created = cluster.services.get(&name).map(|wish| wish.created);
+                    cluster.edited += usize::from(created.is_some());
                     let wish = Wish {
                         ports: ports.clone(),
                         annotation: ANNOTATIONS[*annotation],
@@ -155,12 +175,18 @@ proptest! {
                     touched = Some(Key::new(namespace(&name), &name));
                     cluster.services.remove(&name);
                 }
+                Step::Pools(pools) => cluster.pools = *pools,
                 Step::Restart => {}
             }
             let desired = cluster.settle();
             let after = cluster.given();
             for (key, given) in &before {
                 if touched.as_ref() == Some(key) {
+                    continue;
+                }
+                let annotation = cluster.services[&key.name].annotation;
+                if given.pool.is_none() && annotation.contains("address-pool") {
+                    // It has addresses of nodes until there is the pool that it names.
                     continue;
                 }
                 // It keeps what it has, and may get what it waited for.
@@ -171,12 +197,52 @@ proptest! {
                 prop_assert!(now.routes.is_superset(&given.routes), "{} {} {:?}", key, now, step);
             }
             no_port_twice(&cluster, &after)?;
+            no_address_twice(&cluster, &after)?;
             reasons(&desired)?;
             // Another leader, which reads the statuses alone, gives the same.
             cluster.settle();
             prop_assert_eq!(cluster.given(), after);
         }
     }
+}
+
+/// No two Services have one port of an address of a pool, and none is at an address of another without its key.
+fn no_address_twice(
+    cluster: &Cluster,
+    given: &BTreeMap<Key, Allocation>,
+) -> Result<(), TestCaseError> {
+    let mut ports = BTreeSet::new();
+    let mut keys = BTreeMap::new();
+    for (key, allocation) in given {
+        let (Some(_), At::Addresses(addresses)) = (&allocation.pool, &allocation.at) else {
+            continue;
+        };
+        let annotation = cluster.services[&key.name].annotation;
+        let sharing = annotation.contains("sharing-key").then_some(annotation);
+        for address in addresses {
+            for port in &allocation.ports {
+                prop_assert!(
+                    ports.insert((*address, *port)),
+                    "{} {} twice",
+                    address,
+                    port
+                );
+            }
+            let first: &mut Vec<_> = keys.entry(*address).or_default();
+            first.push((key.clone(), sharing));
+        }
+    }
+    for (address, holders) in keys.iter().filter(|(_, holders)| holders.len() > 1) {
+        // One that gave its key up keeps the address.
+        let with_key = holders.iter().filter(|(_, sharing)| sharing.is_some());
+        prop_assert!(
+            with_key.count() + cluster.edited >= holders.len(),
+            "{}: {:?}",
+            address,
+            holders
+        );
+    }
+    Ok(())
 }
 
 /// No node has two Services at one port, and each node serves all that was given on it.
@@ -322,6 +388,79 @@ fn routes_that_have_a_shared_port_keep_it_from_a_service_that_is_older_and_asks_
 }
 
 #[test]
+fn a_value_that_cannot_be_read_costs_routes_no_shared_port() {
+    let mut cluster = Cluster::default();
+    let routed = |annotation| Wish {
+        ports: BTreeSet::from([8080]),
+        annotation,
+        balanced: false,
+        created: 1,
+    };
+    let balanced = Wish {
+        ports: BTreeSet::from([80]),
+        annotation: "",
+        balanced: true,
+        created: 0,
+    };
+    let docs = Key::new("bank", "s5");
+    let given = "addresses=node routes=80/TCP";
+    cluster
+        .services
+        .insert("s5".to_owned(), routed("ballast.dev/path: /docs"));
+    cluster.settle();
+    assert_eq!(cluster.given()[&docs].to_string(), given);
+    let typo = "ballast.dev/path: /docs, ballast.dev/source-ranges: 10.0.0.0/x";
+    cluster.services.insert("s5".to_owned(), routed(typo));
+    cluster.services.insert("s0".to_owned(), balanced);
+    let desired = cluster.settle();
+    assert_eq!(cluster.given()[&docs].to_string(), given);
+    let status = desired.statuses.iter().find(|one| one.service == docs);
+    assert_eq!(status.map(|status| status.verdict), Some(Verdict::Routed));
+    let web = Key::new("shop", "s0");
+    assert_eq!(cluster.given().get(&web), None, "the port is not free");
+    // An annotation that asks for something else gives it up.
+    let gone = "ballast.dev/source-ranges: 10.0.0.0/8";
+    cluster.services.insert("s5".to_owned(), routed(gone));
+    cluster.settle();
+    assert_eq!(
+        cluster.given()[&web].to_string(),
+        "addresses=node ports=80/TCP"
+    );
+}
+
+#[test]
+fn an_internal_service_keeps_no_shared_port_for_a_value_that_cannot_be_read() {
+    let mut cluster = Cluster::default();
+    let routed = |annotation| Wish {
+        ports: BTreeSet::from([8080]),
+        annotation,
+        balanced: false,
+        created: 1,
+    };
+    let (docs, web) = (Key::new("bank", "s5"), Key::new("shop", "s0"));
+    cluster
+        .services
+        .insert("s5".to_owned(), routed("ballast.dev/host: a.test"));
+    cluster.settle();
+    assert!(cluster.given().contains_key(&docs));
+    let balanced = Wish {
+        ports: BTreeSet::from([80]),
+        annotation: "",
+        balanced: true,
+        created: 0,
+    };
+    cluster.services.insert("s0".to_owned(), balanced);
+    let unread = "ballast.dev/host: a.test, ballast.dev/internal: perhaps";
+    let internal = "ballast.dev/host: a.test, ballast.dev/internal: 'true', ballast.dev/canary-of: web, ballast.dev/canary-weight: lots";
+    for (annotation, keeps) in [(unread, true), (internal, false)] {
+        cluster.services.insert("s5".to_owned(), routed(annotation));
+        cluster.settle();
+        assert_eq!(cluster.given().contains_key(&docs), keeps, "{annotation}");
+        assert_eq!(cluster.given().contains_key(&web), !keeps, "{annotation}");
+    }
+}
+
+#[test]
 fn a_value_that_cannot_be_read_costs_a_service_no_port() {
     let mut cluster = Cluster::default();
     let wish = |annotation, created| Wish {
@@ -409,6 +548,8 @@ fn services_that_meet_on_a_node_later_are_served_there_by_who_has_the_port_longe
     assert_eq!(here.report.closed, BTreeSet::from([Key::new("shop", "s0")]));
 }
 
+const MOST_PASSES: usize = 4;
+
 const ANNOTATIONS: &[&str] = &[
     "",
     "",
@@ -417,6 +558,19 @@ const ANNOTATIONS: &[&str] = &[
     "ballast.dev/node-selector: only=lb1",
     "ballast.dev/load-balancer-ips: 10.77.1.2",
     "ballast.dev/path: /docs",
+    "ballast.dev/address-pool: edge",
+    "ballast.dev/address-pool: gold",
+    "ballast.dev/load-balancer-ips: 192.0.2.2",
+    "ballast.dev/sharing-key: k",
+    "ballast.dev/sharing-key: k",
+];
+
+/// None; one; that one with less and another one; one with other addresses.
+const POOLS: &[&str] = &[
+    "",
+    "---\nkind: AddressPool\napiVersion: ballast.dev/v1\nmetadata: {name: edge}\nspec: {addresses: [192.0.2.1-192.0.2.4]}\n",
+    "---\nkind: AddressPool\napiVersion: ballast.dev/v1\nmetadata: {name: edge}\nspec: {addresses: [192.0.2.1-192.0.2.2]}\n---\nkind: AddressPool\napiVersion: ballast.dev/v1\nmetadata: {name: gold}\nspec: {addresses: [192.0.2.4-192.0.2.5], autoAssign: false}\n",
+    "---\nkind: AddressPool\napiVersion: ballast.dev/v1\nmetadata: {name: edge}\nspec: {addresses: [192.0.2.3-192.0.2.6], namespaces: [bank]}\n",
 ];
 
 const NODES: &str = "kind: Node

@@ -109,11 +109,12 @@ fn is_about(change: &Value, manifest: &Value, all: &[Value]) -> bool {
     let is_kind = |one: &&Value| one["kind"] == change["kind"];
     let meta = &change["metadata"];
     is_kind(&manifest)
-        && match meta["name"].is_null() {
-            true => all.iter().filter(is_kind).count() == 1,
-            false => ["name", "namespace"]
+        && if meta["name"].is_null() {
+            all.iter().filter(is_kind).count() == 1
+        } else {
+            ["name", "namespace"]
                 .iter()
-                .all(|key| meta[key] == manifest["metadata"][key]),
+                .all(|key| meta[key] == manifest["metadata"][key])
         }
 }
 

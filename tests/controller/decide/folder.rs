@@ -3,7 +3,10 @@
 use std::fs;
 use std::process::Command;
 
+use ballast_controller::decide::decide;
 use ballast_controller::observe::{Observed, read_folder};
+
+use super::settings;
 
 #[test]
 fn a_bad_document_is_named_and_spoils_no_other() {
@@ -47,6 +50,23 @@ fn kinds_that_nobody_reads_are_passed_over() {
 }
 
 #[test]
+fn kinds_that_users_may_expect_to_be_read_are_named_with_the_remedy() {
+    let mut observed = Observed::default();
+    let text = "kind: Endpoints\nmetadata: {name: a, namespace: shop}\n---\nkind: List\nitems:\n- {kind: Ingress, metadata: {name: b}}\n- {kind: Node, metadata: {name: n}}\n";
+    let bad = observed.take_file("x.yaml", text);
+    let said: Vec<String> = bad.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        said,
+        [
+            "x.yaml, document 1: Endpoints shop/a is not read; write an EndpointSlice",
+            "x.yaml, document 2: Ingress default/b is not read; write its hosts and paths as annotations of the Service",
+        ]
+    );
+    assert!(bad.iter().all(|document| document.is_passed_over));
+    assert_eq!(observed.nodes.len(), 1);
+}
+
+#[test]
 fn lists_are_read_item_by_item() {
     let mut observed = Observed::default();
     let text = "kind: List\nitems:\n- {kind: Node, metadata: {name: a}}\n- {kind: Node}\n- {kind: Node, metadata: {name: b}}\n";
@@ -57,13 +77,34 @@ fn lists_are_read_item_by_item() {
 }
 
 #[test]
+fn an_annotation_without_a_value_is_that_services_warning_and_costs_it_nothing() {
+    let text = "kind: Service
+metadata:
+  name: web
+  annotations:
+    ballast.dev/algorithm:
+spec: {type: LoadBalancer, ports: [{port: 80}]}
+";
+    let mut observed = Observed::default();
+    assert_eq!(observed.take_file("web.yaml", text), []);
+    let desired = decide(&observed, &settings(&[]).expect("settings"));
+    let table = desired.table.as_ref().expect("a table");
+    assert_eq!(table.frontends.len(), 1);
+    let notices: Vec<String> = desired.notices.iter().map(ToString::to_string).collect();
+    let [notice] = notices.as_slice() else {
+        panic!("{notices:?}");
+    };
+    let begin = "Warning InvalidAnnotation service default/web: ballast.dev/algorithm: \"\" ";
+    assert!(notice.starts_with(begin), "{notice}");
+}
+
+#[test]
 fn plan_prints_what_was_decided_and_why() {
     let folder = tempfile::tempdir().expect("a test that is set up");
     let text = "kind: Service\nmetadata: {name: web, annotations: {ballast.dev/algorithm: best}}\nspec: {type: LoadBalancer, ports: [{port: 80}]}\n---\nnonsense\n";
     fs::write(folder.path().join("web.yaml"), text).expect("a test that is set up");
     let output = Command::new(env!("CARGO_BIN_EXE_ballast-controller"))
-        .arg("plan")
-        .arg("--manifests")
+        .args(["plan", "--table", "--manifests"])
         .arg(folder.path())
         .output()
         .expect("a test that is set up");
@@ -104,7 +145,10 @@ fn plan_shows_what_changes_in_the_running_table() {
     };
     write(manifest("web", 80, "") + &manifest("old", 81, "") + &manifest("same", 83, ""));
     let tables = tempfile::tempdir().expect("a test that is set up");
-    let (_, said) = plan(&[]);
+    let (code, said) = plan(&[]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(!said.contains("version: 1"), "{said}");
+    let (_, said) = plan(&["--table"]);
     let (_, table) = said
         .split_once("# The table of this node\n")
         .expect("a table");
@@ -132,6 +176,74 @@ fn plan_shows_what_changes_in_the_running_table() {
     let (code, said) = plan(&["--against", "/nowhere/table.json"]);
     assert_eq!(code, Some(1));
     assert!(said.contains("--against: /nowhere/table.json: "), "{said}");
+}
+
+#[test]
+fn plan_says_where_routes_lead_and_resolves_external_names() {
+    let folder = tempfile::tempdir().expect("a test that is set up");
+    let text = "kind: Service
+metadata: {name: db, annotations: {ballast.dev/path: /db}}
+spec: {type: ExternalName, externalName: 192.0.2.7, ports: [{port: 80}]}
+---
+kind: Service
+metadata: {name: empty, annotations: {ballast.dev/path: /empty}}
+spec: {ports: [{port: 80}]}
+---
+kind: Service
+metadata: {name: closed, annotations: {ballast.dev/path: /closed, ballast.dev/source-ranges: x}}
+spec: {ports: [{port: 80}]}
+";
+    fs::write(folder.path().join("web.yaml"), text).expect("a test that is set up");
+    let output = Command::new(env!("CARGO_BIN_EXE_ballast-controller"))
+        .args(["plan", "--manifests"])
+        .arg(folder.path())
+        .output()
+        .expect("a test that is set up");
+    let said = String::from_utf8(output.stdout).expect("a test that is set up");
+    for lines in [
+        "default/db routed\n  http (http) at *:80, 1 endpoint\n",
+        "default/empty routed\n  http (http) at *:80, no endpoints: it answers 503\n",
+        "default/closed left alone: none of its ports can be served\n",
+    ] {
+        assert!(said.contains(lines), "{lines} is missing:\n{said}");
+    }
+}
+
+#[test]
+fn plan_counts_the_endpoints_of_each_service_and_says_who_does_not_listen() {
+    let folder = tempfile::tempdir().expect("a test that is set up");
+    let text = "kind: Service
+metadata: {name: web}
+spec: {type: LoadBalancer, ports: [{port: 8080}]}
+---
+kind: Service
+metadata: {name: web-next, annotations: {ballast.dev/canary-of: web, ballast.dev/canary-weight: '50'}}
+spec: {ports: [{port: 8080}]}
+---
+kind: EndpointSlice
+metadata: {name: web-next-a, labels: {kubernetes.io/service-name: web-next}}
+addressType: IPv4
+ports: [{port: 8080}]
+endpoints: [{addresses: [10.0.0.1]}]
+---
+kind: Service
+metadata: {name: empty}
+spec: {type: LoadBalancer, ports: [{port: 8081}]}
+";
+    fs::write(folder.path().join("web.yaml"), text).expect("a test that is set up");
+    let output = Command::new(env!("CARGO_BIN_EXE_ballast-controller"))
+        .args(["plan", "--manifests"])
+        .arg(folder.path())
+        .output()
+        .expect("a test that is set up");
+    let said = String::from_utf8(output.stdout).expect("a test that is set up");
+    for line in [
+        "  default.web:8080 (tcp) at *:8080, no endpoints\n",
+        "  default.web:8080 (tcp) at *:8080, 1 endpoint\n",
+        "  default.empty:8081 (tcp) at *:8081, no endpoints: it does not listen\n",
+    ] {
+        assert!(said.contains(line), "{line} is missing:\n{said}");
+    }
 }
 
 #[test]

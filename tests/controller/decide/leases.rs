@@ -14,7 +14,7 @@ use super::{give, settings};
 fn an_address_is_published_while_its_node_serves_the_service() {
     let (right, other) = (&KNOWS, &BEFORE);
     let live = |knows: &u64, closed: &[&str]| Some(lease(*knows, closed));
-    let cases: [Case<'_>; 11] = [
+    let cases: [Case<'_>; 8] = [
         ("", None, None, &[]),
         ("", live(right, &[]), None, &["10.77.1.1"]),
         (
@@ -31,25 +31,6 @@ fn an_address_is_published_while_its_node_serves_the_service() {
             live(right, &[]),
             live(other, &[]),
             &["10.77.1.1", "10.77.1.2"],
-        ),
-        // The same holds for names in place of addresses, for an old API server.
-        (
-            "10.77.1.2.nip.io",
-            live(right, &[]),
-            live(other, &[]),
-            &["10.77.1.1", "10.77.1.2"],
-        ),
-        (
-            "fd77--1.nip.io",
-            live(right, &[]),
-            live(other, &[]),
-            &["10.77.1.1", "10.77.1.2"],
-        ),
-        (
-            "10.77.1.20.nip.io",
-            live(right, &[]),
-            live(other, &[]),
-            &["10.77.1.1"],
         ),
         // An exception of this Service removes the address.
         (
@@ -177,6 +158,43 @@ fn addresses_of_nodes_that_fell_silent_stay_where_no_other_node_serves_the_servi
         let says = web.why == "the nodes that serve it are not heard of: lb2; its addresses stay";
         assert_eq!(says, is_unheard, "{}", web.why);
     }
+}
+
+/// An address leaves a status for the silence of its node when another node is known to serve the Service, and the silent one has had
+/// time to come back with it.
+#[test]
+fn a_status_shrinks_only_when_another_node_is_known_to_serve_the_service() {
+    let both: &[&str] = &["10.77.1.1", "10.77.1.2"];
+    let pending = Exception {
+        pending: true,
+        ..Exception::default()
+    };
+    let mut waits = lease(KNOWS, &[]);
+    waits.exceptions.services = BTreeMap::from([("shop/web".to_owned(), pending)]);
+    for (lb1, is_excused, expected) in [
+        (lease(KNOWS, &[]), false, &both[..1]),
+        (lease(KNOWS, &[]), true, both),
+        (lease(BEFORE, &[]), false, both),
+        (waits, false, both),
+        (lease(KNOWS, &["shop/web"]), false, &both[1..]),
+    ] {
+        let mut observed = observed("10.77.1.1", "");
+        let web = observed.services.values_mut();
+        let mut web = web.filter(|service| service.key.name == "web");
+        let web = web.next().expect("a Service");
+        Arc::make_mut(web).ingress.push("10.77.1.2".to_owned());
+        observed.leases = live([("lb1".to_owned(), lb1.clone())]);
+        observed.silent = BTreeMap::from([("lb2".to_owned(), Arc::new(lease(KNOWS, &[])))]);
+        observed
+            .excused
+            .extend(is_excused.then(|| "lb2".to_owned()));
+        assert_eq!(published(&observed), expected, "{lb1:?} {is_excused}");
+    }
+    // One that has not the address that a Service requests does not serve it in the place of another.
+    let mut observed = observed("10.77.1.2", "ballast.dev/load-balancer-ips: 10.77.1.2");
+    observed.leases = live([("lb1".to_owned(), lease(KNOWS, &[]))]);
+    observed.silent = BTreeMap::from([("lb2".to_owned(), Arc::new(lease(KNOWS, &[])))]);
+    assert_eq!(published(&observed), ["10.77.1.2"]);
 }
 
 #[test]
@@ -418,9 +436,10 @@ fn observed(published: &str, annotation: &str) -> Observed {
         }
         address => format!("{{loadBalancer: {{ingress: [{{ip: {address}}}]}}}}"),
     };
-    let local = match annotation.contains("strict") {
-        true => ", externalTrafficPolicy: Local",
-        false => "",
+    let local = if annotation.contains("strict") {
+        ", externalTrafficPolicy: Local"
+    } else {
+        ""
     };
     let text = format!(
         "kind: Node
@@ -436,7 +455,7 @@ metadata:
   name: web
   namespace: shop
   annotations: {{{annotation}}}
-  managedFields: [{{manager: ballast-controller, subresource: status}}]
+  managedFields: [{{manager: ballast, subresource: status}}]
 spec: {{type: LoadBalancer, ports: [{{port: 80}}]{local}}}
 status: {status}
 ---

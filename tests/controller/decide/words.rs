@@ -203,6 +203,7 @@ pub(crate) const WORDS: &[(&str, &[&str])] = &[
     ("metallb.universe.tf/allow-shared-ip", &["k", "l"]),
     ("metallb.universe.tf/loadBalancerIPs", &["192.0.2.1"]),
     ("service.antrea.io/allow-shared-load-balancer-ip", &["true"]),
+    ("purelb.io/service-group", &["p"]),
     ("service.antrea.io/external-ip-pool", &["p"]),
     (
         "service.beta.kubernetes.io/exoscale-loadbalancer-description",

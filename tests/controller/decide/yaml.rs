@@ -84,9 +84,10 @@ fn scalar(text: &str) -> String {
             .all(|one| one.is_ascii_alphanumeric() || " ./:@_-$".contains(one))
         && !text.contains(": ")
         && !WORDS.contains(&text.to_ascii_lowercase().as_str());
-    match is_plain {
-        true => text.to_owned(),
-        false => Value::from(text).to_string(),
+    if is_plain {
+        text.to_owned()
+    } else {
+        Value::from(text).to_string()
     }
 }
 

@@ -14,84 +14,85 @@ use super::api::{Api, Habits, PATIENCE};
 use support::program::program;
 
 #[tokio::test]
-async fn a_server_that_drops_modes_is_told_to_every_service_once_and_its_upgrade_is_noticed() {
-    for minor_version in [None, Some("29")] {
-        let old = Habits {
-            drops_modes: true,
-            minor_version,
-            ..Habits::default()
-        };
-        let api = Api::start().await;
-        api.behave(old.clone());
-        let node = Node::start(&api, 12).await;
-        let told = |api: &Api| api.events("IPModeUnsupported", None);
-        api.until("every Service is told", |api| told(api) == 12)
-            .await;
-        api.until("every Service is published", |api| {
-            published(api).len() == 12
-        })
-        .await;
+async fn a_server_that_drops_modes_is_published_to_once_and_its_upgrade_is_noticed_by_the_next_leader()
+ {
+    let old = Habits {
+        drops_modes: true,
+        ..Habits::default()
+    };
+    let api = Api::start().await;
+    api.behave(old);
+    let node = Node::start(&api, 12).await;
+    api.until("every Service is published", |api| {
+        published(api).len() == 12
+    })
+    .await;
+    // What the server makes of a write is not written again.
+    quiet(&api).await;
+    let writes = |api: &Api| {
+        let requests = api.requests();
+        let statuses = requests
+            .iter()
+            .filter(|path| path.starts_with("PATCH") && path.contains("/status"));
+        statuses.count()
+    };
+    assert!(writes(&api) <= 12 * 4, "{} writes", writes(&api));
 
-        // Another process tells nothing again, and tells those that come later. One that dies between an event and the annotation
-        // that notes it would leave that event to be told once more.
-        quiet(&api).await;
-        drop(node);
-        let node = Node::of(&api).await;
-        api.put("services", service(12));
-        api.until("the later one is told", |api| {
-            api.events("IPModeUnsupported", Some("web-12")) == 1
-        })
-        .await;
-        quiet(&api).await;
-        assert_eq!(told(&api), 13);
-
-        // An upgraded server: its version says so to the next process, or one whose version is not known takes a mode.
-        api.behave(Habits {
-            drops_modes: false,
-            minor_version: minor_version.map(|_| "30"),
-            ..old
-        });
-        drop(node);
-        let mut node = Node::of(&api).await;
-        api.put("services", service(13));
-        api.until("modes", |api| {
-            let published = published(api);
-            published.len() == 14 && published.iter().all(|entry| entry["ipMode"] == "Proxy")
-        })
-        .await;
-        assert_eq!(told(&api), 13);
-        node.is_well();
-    }
+    api.behave(Habits::default());
+    drop(node);
+    let mut node = Node::of(&api).await;
+    api.until("modes", |api| {
+        let published = published(api);
+        published.len() == 12 && published.iter().all(|entry| entry["ipMode"] == "Proxy")
+    })
+    .await;
+    node.is_well();
 }
 
 #[tokio::test]
-async fn names_are_published_from_the_beginning_where_the_version_says_that_modes_are_dropped() {
+async fn another_leader_tells_nothing_again() {
     let api = Api::start().await;
-    api.behave(Habits {
-        drops_modes: true,
-        minor_version: Some("28"),
-        ..Habits::default()
-    });
-    let flags = ["--ingress-hostname-suffix", "nip.io"];
-    let _node = Node::start_with(&api, 3, &flags).await;
-    api.until("names", |api| {
-        let published = published(api);
-        assert!(
-            published.iter().all(|entry| entry["ip"].is_null()),
-            "{published:?}"
-        );
-        published.len() == 3
-            && published
-                .iter()
-                .all(|entry| entry["hostname"] == "127.0.0.9.nip.io")
+    let mut wrong = service(0);
+    wrong["metadata"]["annotations"] = json!({"ballast.dev/algorithm": "fastest"});
+    api.put("services", wrong.clone());
+    let node = Node::start(&api, 0).await;
+    let told = |api: &Api| api.events("InvalidAnnotation", None);
+    api.until("its owner is told", |api| told(api) == 1).await;
+    quiet(&api).await;
+    let before = api.objects("events");
+    drop(node);
+    let _node = Node::of(&api).await;
+    wrong["metadata"]["name"] = json!("late");
+    wrong["metadata"]["uid"] = json!("late");
+    wrong["spec"]["ports"] = json!([{"port": 30_000}]);
+    api.put("services", wrong);
+    api.until("the later one is told", |api| told(api) == 2)
+        .await;
+    quiet(&api).await;
+    let after = api.objects("events");
+    let same = before.iter().filter(|event| after.contains(event));
+    assert_eq!(same.count(), before.len(), "none is counted up");
+}
+
+#[tokio::test]
+async fn two_installations_that_rewrite_each_other_leave_it_at_that() {
+    let api = Api::start().await;
+    let node = Node::start(&api, 1).await;
+    api.until("it is published", |api| published(api).len() == 1)
+        .await;
+    // This one has no node, and takes the Service for its own, too.
+    let _other = node.another_publisher();
+    api.until("its owner is told", |api| {
+        api.events("ForeignStatus", None) > 0
     })
     .await;
     quiet(&api).await;
-    assert_eq!(
-        api.events("IPModeUnsupported", None),
-        0,
-        "a name needs no mode"
-    );
+    let requests = api.requests();
+    let writes = requests
+        .iter()
+        .filter(|path| path.starts_with("PATCH") && path.contains("/status"));
+    let writes = writes.count();
+    assert!(writes <= 20, "{writes} writes");
 }
 
 #[tokio::test]
@@ -144,9 +145,9 @@ async fn a_status_that_is_refused_is_told_to_its_owner_in_the_servers_words() {
 async fn a_service_without_room_for_our_annotations_is_published_all_the_same() {
     let api = Api::start().await;
     let mut full = service(0);
-    // Of the latter its owner is told, and that is noted in an annotation.
+    // By the latter, the published address is written into an annotation.
     full["metadata"]["annotations"] =
-        json!({"filler": "x".repeat((256 << 10) - 60), "ballast.dev/algorithm": "fastest"});
+        json!({"filler": "x".repeat((256 << 10) - 60), "loadbalancer.openstack.org/x": "y"});
     api.put("services", full);
     let _node = Node::start(&api, 0).await;
     api.until("it is published", |api| published(api).len() == 1)
@@ -281,6 +282,19 @@ impl Node {
         }
     }
 
+    /// A publisher of another installation, which writes in the same name.
+    fn another_publisher(&self) -> Ended {
+        let publisher = program("ballast-controller")
+            .args(["publish", "--admin", "none", "--own-namespace", "other"])
+            .arg("--kubeconfig")
+            .arg(self.folder.path().join("kubeconfig"))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn();
+        Ended(publisher.expect("a publisher"))
+    }
+
     /// From now on none of these is served.
     async fn fail(&self, services: usize) {
         let table = self.folder.path().join("table");
@@ -303,6 +317,16 @@ impl Node {
             let ended = child.try_wait().expect("a child");
             assert_eq!(ended, None, "it runs");
         }
+    }
+}
+
+/// A process that ends with the test.
+struct Ended(Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        self.0.kill().ok();
+        self.0.wait().ok();
     }
 }
 

@@ -39,6 +39,8 @@ struct Cluster {
     oldest: u64,
     /// How forgotten versions are answered: as an event, or with this status.
     forgets_with_status: bool,
+    /// Whether a watch from a version that is not reached yet is taken.
+    takes_what_is_to_come: bool,
     /// What is refused, and how.
     refused: BTreeMap<&'static str, Value>,
     /// Nobody is answered at all.
@@ -187,9 +189,11 @@ impl Api {
         self.cut();
     }
 
-    /// Goes back to an earlier version, as from a backup, and cuts every connection.
-    pub(crate) fn go_back(&self, objects: &[(&'static str, Value)]) {
+    /// Goes back to an earlier version, as from a backup, and cuts every connection. A watch from a later version is refused, or
+    /// hears nothing.
+    pub(crate) fn go_back(&self, objects: &[(&'static str, Value)], refuses: bool) {
         let mut cluster = self.cluster();
+        cluster.takes_what_is_to_come = !refuses;
         cluster.objects.clear();
         cluster.log.clear();
         for (resource, object) in objects {
@@ -256,8 +260,7 @@ async fn converse(state: &State, stream: TcpStream) -> std::io::Result<()> {
         let method = words.next().unwrap_or_default();
         let path = words.next().unwrap_or_default();
         let Some(asked) = Asked::parse(&path) else {
-            let version = writes::version(state);
-            respond(&mut writer, &version).await?;
+            respond(&mut writer, &status(404, 0)).await?;
             continue;
         };
         {
@@ -312,7 +315,7 @@ async fn respond(writer: &mut (impl AsyncWriteExt + Unpin), body: &Value) -> std
 fn refused(state: &State, asked: &Asked, from: u64) -> bool {
     let cluster = state.cluster.lock().expect("a test that is set up");
     cluster.refused.contains_key(asked.resource)
-        || from > *state.moved.borrow()
+        || (from > *state.moved.borrow() && !cluster.takes_what_is_to_come)
         || (cluster.forgets_with_status && from < cluster.oldest && !asked.is_from_now)
 }
 
@@ -423,6 +426,7 @@ fn status(code: u16, retry_after: u32) -> Value {
     let reason = match code {
         403 => "Forbidden",
         404 => "NotFound",
+        409 => "AlreadyExists",
         410 => "Expired",
         429 => "TooManyRequests",
         504 => "Timeout",
@@ -472,13 +476,7 @@ impl Asked {
     fn parse(path: &str) -> Option<Self> {
         let (path, query) = path.split_once('?').unwrap_or((path, ""));
         let parts: Vec<&str> = path.split('/').collect();
-        if path == "/version" {
-            return None;
-        }
-        let at = parts
-            .iter()
-            .position(|part| RESOURCES.contains(part))
-            .expect("a kind that the test knows");
+        let at = parts.iter().position(|part| RESOURCES.contains(part))?;
         let resource = RESOURCES.iter().find(|known| **known == parts[at]);
         let namespace =
             (at >= 2 && parts[at - 2] == "namespaces").then(|| parts[at - 1].to_owned());

@@ -197,9 +197,10 @@ pub(crate) fn service(key: &str, annotations: &[&str], spec: &str) -> String {
             format!("    {key}: {value:?}\n")
         })
         .collect();
-    let annotations = match annotations.is_empty() {
-        true => String::new(),
-        false => format!("  annotations:\n{}", annotations.concat()),
+    let annotations = if annotations.is_empty() {
+        String::new()
+    } else {
+        format!("  annotations:\n{}", annotations.concat())
     };
     format!(
         "kind: Service\nmetadata:\n  name: {name}\n  namespace: {namespace}\n{annotations}spec: {{{spec}}}\n---\n"

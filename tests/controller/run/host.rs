@@ -94,7 +94,11 @@ impl Host {
 
     /// What a client hears there.
     pub(crate) fn ask(&self, port: u16) -> io::Result<String> {
-        let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
+        self.ask_at((Ipv4Addr::LOCALHOST, port).into())
+    }
+
+    pub(crate) fn ask_at(&self, address: SocketAddr) -> io::Result<String> {
+        let mut stream = TcpStream::connect(address)?;
         stream.set_read_timeout(Some(Duration::from_secs(10)))?;
         let mut heard = String::new();
         stream.read_to_string(&mut heard)?;
@@ -157,6 +161,10 @@ impl Program {
             .stderr(log)
             .spawn();
         Self(child.expect("a program"))
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.0.id()
     }
 
     /// As a crash would.

@@ -114,7 +114,6 @@ fn a_wrong_value_of_a_flag_of_publish_is_a_refusal_that_names_it() {
     for (flag, value) in [
         ("--finalizer", "perhaps"),
         ("--take-over", "perhaps"),
-        ("--ingress-hostname-suffix", "a b"),
         ("--admin", "here"),
         ("--http-services", "some"),
         ("--kubeconfig", "/nowhere/at/all"),

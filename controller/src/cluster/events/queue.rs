@@ -10,25 +10,35 @@ use crate::decide::Kind;
 pub(super) struct EventQueue {
     warnings: VecDeque<NewEvent>,
     others: VecDeque<NewEvent>,
+    /// Those that an earlier leader may have told.
+    repeats: VecDeque<NewEvent>,
 }
 
 impl EventQueue {
-    /// Adds an event. Returns the event for which there is no room: the newest one that is no warning, or else the newest warning.
-    pub(super) fn push(&mut self, event: NewEvent) -> Option<NewEvent> {
+    /// Adds an event; `is_first`: its notice stood when this process began to lead, so it is probably there already. Returns the
+    /// event for which there is no room: the newest of those, or else the newest one that is no warning, or else the newest warning.
+    pub(super) fn push(&mut self, event: NewEvent, is_first: bool) -> Option<NewEvent> {
         match event.kind {
+            _ if is_first => self.repeats.push_back(event),
             Kind::Warning => self.warnings.push_back(event),
             Kind::Normal => self.others.push_back(event),
         }
-        if self.warnings.len() + self.others.len() <= MOST_WAITING {
+        let [warnings, others, repeats] = self.queues();
+        if warnings.len() + others.len() + repeats.len() <= MOST_WAITING {
             return None;
         }
-        self.others.pop_back().or_else(|| self.warnings.pop_back())
+        let mut queues = self.queues().into_iter().rev();
+        queues.find_map(VecDeque::pop_back)
     }
 
     pub(super) fn pop(&mut self) -> Option<NewEvent> {
-        self.warnings
-            .pop_front()
-            .or_else(|| self.others.pop_front())
+        let mut queues = self.queues().into_iter();
+        queues.find_map(VecDeque::pop_front)
+    }
+
+    /// What comes first, and what comes after it.
+    fn queues(&mut self) -> [&mut VecDeque<NewEvent>; 3] {
+        [&mut self.warnings, &mut self.others, &mut self.repeats]
     }
 }
 
@@ -55,7 +65,7 @@ mod tests {
             (Kind::Warning, "AllocationFailed"),
             (Kind::Warning, "InvalidAnnotation"),
         ] {
-            assert_eq!(queue.push(event(kind, reason)), None);
+            assert_eq!(queue.push(event(kind, reason), false), None);
         }
         let reasons = std::iter::from_fn(|| queue.pop()).map(|event| event.reason);
         let expected = [
@@ -73,12 +83,12 @@ mod tests {
         let normal = |reason: &str| event(Kind::Normal, reason);
         let warning = |reason: &str| event(Kind::Warning, reason);
         for _ in 1..MOST_WAITING {
-            assert_eq!(queue.push(normal("EnsuringLoadBalancer")), None);
+            assert_eq!(queue.push(normal("EnsuringLoadBalancer"), false), None);
         }
-        assert_eq!(queue.push(normal("nodeAssigned")), None);
+        assert_eq!(queue.push(normal("nodeAssigned"), false), None);
         let another = normal("EnsuredLoadBalancer");
-        assert_eq!(queue.push(another.clone()), Some(another));
-        let evicted = queue.push(warning("AllocationFailed"));
+        assert_eq!(queue.push(another.clone(), false), Some(another));
+        let evicted = queue.push(warning("AllocationFailed"), false);
         assert_eq!(evicted, Some(normal("nodeAssigned")));
         assert_eq!(queue.pop(), Some(warning("AllocationFailed")));
     }
@@ -87,9 +97,31 @@ mod tests {
     fn a_queue_full_of_warnings_keeps_the_oldest() {
         let mut queue = EventQueue::default();
         for _ in 0..MOST_WAITING {
-            assert_eq!(queue.push(event(Kind::Warning, "NameTaken")), None);
+            assert_eq!(queue.push(event(Kind::Warning, "NameTaken"), false), None);
         }
         let newest = event(Kind::Warning, "AllocationFailed");
-        assert_eq!(queue.push(newest.clone()), Some(newest));
+        assert_eq!(queue.push(newest.clone(), false), Some(newest));
+    }
+
+    #[test]
+    fn news_pass_what_an_earlier_leader_may_have_told() {
+        let mut queue = EventQueue::default();
+        for _ in 0..MOST_WAITING {
+            let told = event(Kind::Warning, "NameTaken");
+            assert_eq!(queue.push(told, true), None);
+        }
+        let news = [
+            event(Kind::Warning, "AllocationFailed"),
+            event(Kind::Normal, "EnsuredLoadBalancer"),
+        ];
+        for event in news {
+            let evicted = queue.push(event, false).unwrap();
+            assert_eq!(evicted.reason, "NameTaken");
+        }
+        let first = [(); 3].map(|()| queue.pop().unwrap().reason);
+        assert_eq!(
+            first,
+            ["AllocationFailed", "EnsuredLoadBalancer", "NameTaken"]
+        );
     }
 }

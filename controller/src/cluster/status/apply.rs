@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{Patch, PatchParams};
+use kube::api::{DynamicObject, Patch, PatchParams};
 use kube::{Api, Client};
+use serde_json::json;
 
 use super::desired::DesiredStatus;
-use super::managed;
 use super::rewrites::Rewrites;
 use crate::clock;
 use crate::cluster::events::NewEvent;
@@ -45,8 +45,8 @@ pub(super) struct Passed {
     pub(super) result: Result<Option<Duration>, kube::Error>,
     pub(super) rewrites: Rewrites,
     pub(super) events: Vec<NewEvent>,
-    /// Whether the API server keeps `ipMode`, where the pass has shown that.
-    pub(super) keeps_ip_mode: Option<bool>,
+    /// Whether the API server drops `ipMode`, if the pass has shown that.
+    pub(super) drops_ip_mode: Option<bool>,
 }
 
 /// Removes everything of ours from a Service that no publisher writes to any more.
@@ -75,27 +75,32 @@ impl Pass {
             result: Ok(None),
             rewrites: self.rewrites.clone(),
             events: Vec::new(),
-            keeps_ip_mode: None,
+            drops_ip_mode: None,
         };
         passed.result = self.write(&mut passed).await;
-        if let Err(error) = &passed.result
-            && request::knows_no_ip_mode(error)
-        {
-            passed.keeps_ip_mode = Some(false);
+        if passed.result.as_ref().is_err_and(request::knows_no_ip_mode) {
+            passed.drops_ip_mode = Some(true);
         }
         passed
     }
 
     async fn write(&self, passed: &mut Passed) -> Result<Option<Duration>, kube::Error> {
-        if self.service.publication.owned.by_update {
-            self.adopt(passed).await?;
-        }
         // Kubernetes does not record which controller has removed all addresses.
         let is_cleared = self.service.ingress.is_empty() && !self.desired.places().is_empty();
         if is_cleared && let Some(until) = self.yields(passed, "another controller") {
             return Ok(Some(until));
         }
+        let has_rival = is_cleared || self.service.rival.is_some();
+        if !has_rival
+            && passed.rewrites.is_another(&self.service.publication)
+            && let Some(until) = self.yields(passed, "another Ballast, or somebody in its name,")
+        {
+            return Ok(Some(until));
+        }
         if self.desired.verdict == Verdict::Released {
+            if self.service.finalizer && !self.desired.reserves.is_empty() {
+                self.reserve().await?;
+            }
             // The finalizer is removed last, because a deletion must not end before the addresses are withdrawn.
             self.write_status(passed).await?;
             self.write_metadata(passed).await?;
@@ -115,16 +120,29 @@ impl Pass {
         }
     }
 
-    /// Makes the fields that earlier builds wrote fields of our apply.
-    async fn adopt(&self, passed: &mut Passed) -> Result<(), kube::Error> {
-        let live = patiently(self.services().get(&self.service.key.name)).await?;
-        match managed::adoption(&live, &self.service.uid) {
-            Some(patch) => {
-                let params = request::patch();
-                let adopted = self.patch(passed, false, &params, Patch::Merge(patch));
-                adopted.await.map(drop)
+    /// Keeps the addresses of the Service, which goes, for a later one of its name.
+    async fn reserve(&self) -> Result<(), kube::Error> {
+        let key = &self.service.key;
+        let kind = request::own_kind("AddressReservation");
+        let api: Api<DynamicObject> =
+            Api::namespaced_with(self.client.clone(), &key.namespace, &kind);
+        let object = json!({
+            "apiVersion": "ballast.dev/v1",
+            "kind": "AddressReservation",
+            "metadata": {"name": key.name, "namespace": key.namespace},
+            "spec": {"addresses": self.desired.reserves},
+        });
+        if !self.leading.is_now() {
+            return Err(kube::Error::Service("leads no more".into()));
+        }
+        let (params, patch) = (request::apply(true), Patch::Apply(&object));
+        match patiently(api.patch(&key.name, &params, &patch)).await {
+            Err(kube::Error::Api(status)) if (400..429).contains(&status.code) => {
+                // The deletion must not wait for ever, for example for a kind that is not installed.
+                tracing::warn!(service = %key, why = status.message, "its addresses are not kept: no AddressReservation can be made");
+                Ok(())
             }
-            None => Ok(()),
+            result => result.map(drop),
         }
     }
 
@@ -189,7 +207,8 @@ impl Pass {
             applied = forced.await;
         }
         let live = applied?;
-        passed.keeps_ip_mode = keeps_ip_mode(&live);
+        passed.drops_ip_mode = drops_ip_mode(&live);
+        passed.rewrites.left(&passed.service.publication);
         // In the place of another controller's, our addresses are no news.
         if passed.rewrites.written(&self.desired.places()) {
             self.tell(passed);
@@ -205,7 +224,7 @@ impl Pass {
         }
         let until = passed.rewrites.rewritten(clock::now())?;
         let message = format!(
-            "{publisher} writes status.loadBalancer.ingress again and again; it is left alone for a while; stop one of the two controllers, or have one of them ignore this Service (ballast.dev/ignore: \"true\")"
+            "{publisher} writes the status of this Service again and again; it is left alone for a while; stop one of the two controllers, or have one of them ignore this Service (ballast.dev/ignore: \"true\")"
         );
         self.event(passed, Kind::Warning, "ForeignStatus", message);
         Some(until)
@@ -316,10 +335,41 @@ fn was_served(service: &Service) -> Option<bool> {
     Some(condition.is_true)
 }
 
-/// Whether the API server kept the modes of the addresses that it took, or gave them one.
-fn keeps_ip_mode(live: &core::Service) -> Option<bool> {
-    let balancer = live.status.as_ref()?.load_balancer.as_ref()?;
-    let mut entries = balancer.ingress.iter().flatten();
-    let address = entries.find(|entry| entry.ip.is_some())?;
-    Some(address.ip_mode.is_some())
+/// Whether the API server has taken an address without its mode. One that knows the mode adds it where it is not written. `None`:
+/// there is no address.
+fn drops_ip_mode(live: &core::Service) -> Option<bool> {
+    let balancer = live
+        .status
+        .as_ref()
+        .and_then(|status| status.load_balancer.as_ref());
+    let entries = balancer
+        .and_then(|balancer| balancer.ingress.as_ref())
+        .into_iter()
+        .flatten();
+    let mut addresses = entries.filter(|entry| entry.ip.is_some()).peekable();
+    addresses.peek()?;
+    Some(addresses.any(|entry| entry.ip_mode.is_none()))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn an_answer_shows_whether_the_api_server_keeps_ip_mode() {
+        for (ingress, expected) in [
+            (json!([]), None),
+            (json!([{"hostname": "web.example.com"}]), None),
+            (json!([{"ip": "10.0.0.1"}]), Some(true)),
+            (json!([{"ip": "10.0.0.1", "ipMode": "Proxy"}]), Some(false)),
+            // The server adds it.
+            (json!([{"ip": "10.0.0.1", "ipMode": "VIP"}]), Some(false)),
+        ] {
+            let live = json!({"status": {"loadBalancer": {"ingress": ingress}}});
+            let live = serde_json::from_value(live).unwrap();
+            assert_eq!(drops_ip_mode(&live), expected, "{ingress}");
+        }
+    }
 }

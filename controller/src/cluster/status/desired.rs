@@ -8,8 +8,8 @@ use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use crate::allocation::ALLOCATED;
-use crate::decide::{Allotment, Ingress, LAST_GOOD, Status, TOLD, Verdict, is_foreign};
+use crate::allocation::{ALLOCATED, GIVEN_BY};
+use crate::decide::{Allotment, Ingress, LAST_GOOD, Status, Verdict, is_foreign};
 use crate::observe::{FINALIZER, KnownCondition, PROGRAMMED, Service, hash};
 
 /// The fields of a Service that are ours, as they must be.
@@ -21,10 +21,14 @@ pub(in crate::cluster) struct DesiredStatus {
     message: String,
     /// Whether the nodes at which the Service is published are not heard of.
     is_unheard: bool,
+    /// The addresses that an AddressReservation keeps from now on.
+    pub(super) reserves: Vec<IpAddr>,
     /// The condition `ballast.dev/Allocated`.
     allotment: Option<Allotment>,
     /// Whether that condition goes. On a Service that is no LoadBalancer it may be another Ballast's.
     forgets: bool,
+    /// The namespace of this installation, which that condition says then.
+    own: String,
     /// All annotations that are ours.
     annotations: BTreeMap<String, String>,
     /// Annotations that must not be there, whichever manager wrote them: their names are ours.
@@ -45,41 +49,20 @@ struct Condition {
     message: String,
 }
 
-/// The API server's treatment of `ipMode`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum IpMode<'a> {
-    /// The server keeps the field.
-    Kept,
-    /// The server drops the field, or does not know it. With a suffix, names are published in place of addresses.
-    Dropped(Option<&'a str>),
-}
-
 impl DesiredStatus {
-    /// `None`: nothing of the Service is ours. `service` is its newest known state, `told` the value of the annotation that says
-    /// which events its owner has, and `gave` whether this process has given it ports.
+    /// `None`: nothing of the Service is ours. `service` is its newest known state, and `own` the namespace of this installation.
     pub(super) fn of(
         status: &Status,
         service: &Service,
-        told: Option<String>,
-        gave: bool,
+        own: &str,
         wants_finalizer: bool,
-        mode: IpMode<'_>,
+        has_ip_mode: bool,
     ) -> Option<Self> {
         let verdict = status.verdict;
         let is_ours = matches!(verdict, Verdict::Served | Verdict::Pending);
-        let mut written = status.annotations.clone();
-        let mut removed = status.stale_annotations.clone();
-        match (verdict, told) {
-            (Verdict::LeftAlone, _) => {}
-            (Verdict::Served | Verdict::Pending | Verdict::Routed, Some(told)) => {
-                written.insert(TOLD.to_owned(), told);
-            }
-            _ if service.annotations.contains_key(TOLD) => {
-                removed.insert(TOLD.to_owned());
-            }
-            _ => {}
-        }
-        let forgets = gave && verdict == Verdict::LeftAlone && service.allocated.is_some();
+        let written = status.annotations.clone();
+        let removed = status.stale_annotations.clone();
+        let forgets = verdict == Verdict::LeftAlone && service.publication.given_by(own);
         let is_untouched =
             written.is_empty() && removed.is_empty() && status.allotment.is_none() && !forgets;
         if !is_ours && verdict != Verdict::Released && is_untouched {
@@ -93,16 +76,18 @@ impl DesiredStatus {
         annotations.retain(|name, _| !removed.contains(name));
         annotations.extend(written);
         let entries = status.ingress.iter().filter(|_| is_ours);
-        let ingress = entries.map(|entry| published(entry, status, service, mode));
+        let ingress = entries.map(|entry| published(entry, status, service, has_ip_mode));
         let ingress: Vec<_> = ingress.collect();
         Some(Self {
             verdict,
             message: message(&status.why, &ingress),
             is_unheard: status.is_unheard,
+            reserves: status.reserves.clone(),
             allotment: status.allotment.clone().filter(|given| {
                 is_ours || (verdict == Verdict::Routed && matches!(given, Allotment::Given(_)))
             }),
             forgets,
+            own: own.to_owned(),
             ingress,
             annotations,
             removed,
@@ -122,10 +107,12 @@ impl DesiredStatus {
             ingress: Vec::new(),
             message: String::new(),
             is_unheard: false,
+            reserves: Vec::new(),
             allotment: None,
             forgets: false,
+            own: String::new(),
             annotations: BTreeMap::new(),
-            removed: BTreeSet::from([TOLD, LAST_GOOD].map(str::to_owned)),
+            removed: BTreeSet::from([LAST_GOOD.to_owned()]),
             has_finalizer: false,
             takes_finalizer: was_published && service.rival.is_none(),
             taken_from: None,
@@ -140,22 +127,9 @@ impl DesiredStatus {
         }
     }
 
-    /// Whether the Service is given ports.
-    pub(super) fn gives(&self) -> bool {
-        matches!(self.allotment, Some(Allotment::Given(_)))
-    }
-
     /// Whether nothing has to be written.
     pub(super) fn is_in(&self, service: &Service) -> bool {
         self.is_in_metadata(service) && self.is_in_status(service)
-    }
-
-    /// Whether nothing has to be written but the annotation that says which events the owner has.
-    pub(super) fn lacks_marks_alone(&self, service: &Service) -> bool {
-        let mut others = self.clone();
-        others.annotations.remove(TOLD);
-        others.removed.remove(TOLD);
-        others.is_in(service)
     }
 
     /// Whether the finalizer and the annotations are as they must be.
@@ -366,7 +340,10 @@ impl DesiredStatus {
             Allotment::Given(allocation) => Condition {
                 is_true: true,
                 reason: "Allocated",
-                message: allocation.to_string(),
+                message: match self.verdict {
+                    Verdict::Routed => format!("{allocation} {GIVEN_BY}{}", self.own),
+                    _ => allocation.to_string(),
+                },
             },
             Allotment::Failed(why) => Condition {
                 is_true: false,
@@ -433,34 +410,17 @@ fn published(
     entry: &Ingress,
     status: &Status,
     service: &Service,
-    mode: IpMode<'_>,
+    has_ip_mode: bool,
 ) -> core::LoadBalancerIngress {
-    let (ip, hostname) = match (entry, mode) {
-        (Ingress::Ip(address), IpMode::Dropped(Some(suffix))) => {
-            (None, Some(named(*address, suffix)))
-        }
-        (Ingress::Ip(address), _) => (Some(address.to_string()), None),
-        (Ingress::Hostname(name), _) => (None, Some(name.clone())),
+    let (ip, hostname) = match entry {
+        Ingress::Ip(address) => (Some(address.to_string()), None),
+        Ingress::Hostname(name) => (None, Some(name.clone())),
     };
-    let has_mode = ip.is_some() && mode == IpMode::Kept;
     core::LoadBalancerIngress {
-        ip_mode: has_mode.then(|| "Proxy".to_owned()),
+        ip_mode: (ip.is_some() && has_ip_mode).then(|| "Proxy".to_owned()),
         ip,
         hostname,
         ports: ports(status, service),
-    }
-}
-
-/// `10.0.0.1.nip.io`; an IPv6 address with dashes, as such services have it.
-fn named(address: IpAddr, suffix: &str) -> String {
-    match address {
-        IpAddr::V4(address) => format!("{address}.{suffix}"),
-        IpAddr::V6(address) => {
-            let dashed = address.to_string().replace(':', "-");
-            let (first, last) = (dashed.starts_with('-'), dashed.ends_with('-'));
-            let zero = |is: bool| if is { "0" } else { "" };
-            format!("{}{dashed}{}.{suffix}", zero(first), zero(last))
-        }
     }
 }
 

@@ -1,10 +1,13 @@
-//! Another controller rewrites the published addresses of a Service: how often ours are written again. Times are arguments;
-//! called by [`super::apply`].
+//! Another controller rewrites the status of a Service: how often ours is written again. Times are arguments; called by
+//! [`super::apply`].
+//!
+//! A controller with another name is found by the conflict with its fields, or by addresses that are gone. Another Ballast writes in
+//! our name: then the status is not as it was left here.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use crate::observe::hash;
+use crate::observe::{Publication, hash};
 
 /// The rewrites of one Service.
 #[derive(Clone, Debug, Default)]
@@ -17,6 +20,8 @@ pub(super) struct Rewrites {
     is_ours: bool,
     /// [`hash`] of the addresses that this process wrote last, or found written.
     written: u64,
+    /// A hash of the status as this process wrote it last, or found it written.
+    left: Option<u64>,
 }
 
 impl Rewrites {
@@ -25,6 +30,23 @@ impl Rewrites {
         self.is_ours = !addresses.is_empty();
         let before = std::mem::replace(&mut self.written, hash(addresses));
         self.written != before
+    }
+
+    /// The Service has the status that it must have.
+    pub(super) fn left(&mut self, found: &Publication) {
+        self.left = Some(found.text());
+    }
+
+    /// Whether the status is another one than it was left here. It says so once for each time that it was left.
+    pub(super) fn is_another(&mut self, found: &Publication) -> bool {
+        let is_another = self.left.take_if(|left| *left != found.text()).is_some();
+        self.is_ours |= is_another;
+        is_another
+    }
+
+    /// This process leads no more: others write now.
+    pub(super) fn rest(&mut self) {
+        self.left = None;
     }
 
     /// Whether the Service published addresses of ours when it was looked at last.
@@ -87,6 +109,29 @@ mod tests {
         assert_eq!(fight(&mut rewrites, 3), Some(at(33)));
         assert_eq!(rewrites.rewritten(at(10)), Some(at(33)));
         assert_eq!(rewrites.rewritten(at(33)), None, "another try");
+    }
+
+    #[test]
+    fn a_status_that_was_left_otherwise_is_a_rewrite_unless_another_process_led_since() {
+        let status = |version: u64, ingress: u64| {
+            let mut status = Publication::default();
+            (status.version, status.ingress) = (version, ingress);
+            status
+        };
+        let mut rewrites = Rewrites::default();
+        assert!(!rewrites.is_another(&status(1, 1)), "nothing was written");
+        let mut found = Vec::new();
+        for now in 1..=3 {
+            rewrites.left(&status(1, 1));
+            assert!(!rewrites.is_another(&status(2, 1)), "another version alone");
+            assert!(rewrites.is_another(&status(3, 2)));
+            assert!(!rewrites.is_another(&status(3, 2)), "once");
+            found.push(rewrites.rewritten(at(now)));
+        }
+        assert_eq!(found, [None, None, Some(at(33))]);
+        rewrites.left(&status(1, 1));
+        rewrites.rest();
+        assert!(!rewrites.is_another(&status(3, 2)));
     }
 
     #[test]

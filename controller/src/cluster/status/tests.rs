@@ -1,9 +1,10 @@
 use kube::Config;
 use serde_json::json;
+use tokio::sync::watch;
 
 use super::*;
 use crate::cluster::EventWriter;
-use crate::decide::{Notice, Reason, Status};
+use crate::decide::Status;
 
 /// The writer of a process that leads nothing, and reaches no cluster.
 fn statuses() -> StatusWriter {
@@ -11,15 +12,11 @@ fn statuses() -> StatusWriter {
     let client = Client::try_from(nowhere).unwrap();
     let metrics = Arc::new(Metrics::default());
     let (_, decisions) = watch::channel(None);
-    let (lacks_ip_mode, knows_ip_mode) = watch::channel(None);
-    let (told_on_nodes, _) = watch::channel(String::new());
     let (events, _) = EventWriter::new(
         client.clone(),
         "me",
         decisions.clone(),
-        knows_ip_mode,
         Leading::always(),
-        told_on_nodes,
         Arc::clone(&metrics),
     );
     StatusWriter {
@@ -28,17 +25,22 @@ fn statuses() -> StatusWriter {
         leading: Leading::always(),
         events,
         finalizer: true,
-        suffix: None,
-        lacks_ip_mode,
+        namespaces: vec![None],
+        own_namespace: "ballast".to_owned(),
         metrics,
     }
 }
 
 /// A state of the Service with this UID and this version, published at these addresses.
 fn state(uid: &str, version: u64, addresses: &[&str]) -> Arc<Service> {
+    state_in_mode(uid, version, addresses, "Proxy")
+}
+
+/// The same, with this mode of the addresses.
+fn state_in_mode(uid: &str, version: u64, addresses: &[&str], mode: &str) -> Arc<Service> {
     let ingress = addresses
         .iter()
-        .map(|address| json!({"ip": address, "ipMode": "Proxy"}));
+        .map(|address| json!({"ip": address, "ipMode": mode}));
     let manifest = json!({
         "kind": "Service",
         "metadata": {"name": "web", "namespace": "shop", "uid": uid, "resourceVersion": version.to_string()},
@@ -72,10 +74,7 @@ fn decision(service: Arc<Service>) -> Decision {
 
 /// The work of a process that has just taken in a decision about this state of the Service.
 fn work(statuses: &StatusWriter, service: Arc<Service>) -> Work {
-    let mut work = Work {
-        keeps_ip_mode: true,
-        ..Work::default()
-    };
+    let mut work = Work::default();
     statuses.take_decision(&mut work, Some(decision(service)));
     work
 }
@@ -99,54 +98,6 @@ async fn a_service_gets_another_pass_after_one_that_panicked() {
     let (at, queued) = work.queue.first().unwrap();
     assert_eq!(*queued, key);
     assert!(*at > clock::now(), "not at once: it may panic again");
-}
-
-#[tokio::test]
-async fn warnings_that_were_written_are_noted_together_by_one_write() {
-    let statuses = statuses();
-    let service = state("u-1", 7, &[]);
-    let key = service.key.clone();
-    let about = About::Service(key.clone());
-    let warnings = [
-        (Reason::InvalidAnnotation, "bad"),
-        (Reason::NameTaken, "taken"),
-    ];
-    let notices = warnings.map(|(reason, message)| Notice {
-        about: about.clone(),
-        kind: Kind::Warning,
-        reason,
-        message: message.to_owned(),
-    });
-    let desired = crate::decide::Desired {
-        statuses: vec![Status::new(&service, Verdict::Routed, "")],
-        notices: BTreeSet::from(notices),
-        ..crate::decide::Desired::default()
-    };
-    let decision = Decision {
-        desired: Arc::new(desired),
-        ..decision(service)
-    };
-    let mut work = Work::default();
-    statuses.take_decision(&mut work, Some(decision));
-    assert!(work.queue.is_empty(), "nothing is told yet");
-    let mut places = BTreeSet::new();
-    for (reason, message) in warnings {
-        let reason = reason.to_string();
-        let kind = Kind::Warning;
-        let event = NewEvent::new(about.clone(), "u-1", kind, &reason, message.to_owned());
-        statuses.take_told(&mut work, Told::of(&event).unwrap());
-        places.extend(work.queue.clone());
-    }
-    let (at, _) = places.pop_first().unwrap();
-    assert!(at > clock::now(), "more may come");
-    assert_eq!(places, BTreeSet::new());
-    let (desired, service) = statuses.desired(&mut work, &key).unwrap();
-    let metadata = desired.metadata(&service);
-    let told = metadata["metadata"]["annotations"][crate::decide::TOLD].to_string();
-    assert!(
-        told.contains("InvalidAnnotation:") && told.contains(" NameTaken:"),
-        "{told}"
-    );
 }
 
 #[tokio::test]
@@ -207,4 +158,36 @@ async fn addresses_that_were_cleared_before_our_own_write_was_observed_are_misse
     statuses.take_decision(&mut work, Some(cleared));
     assert_eq!(newest(&mut work).publication.version, 10);
     assert!(!work.queue.is_empty(), "ours are written again");
+}
+
+#[tokio::test]
+async fn an_api_server_that_learns_of_ip_mode_is_written_to_once_more() {
+    let statuses = statuses();
+    let key = Key::new("shop", "web");
+    let mut work = work(&statuses, state("u-1", 7, &[]));
+    for (drops, expected) in [
+        (None, false),
+        (Some(true), true),
+        (None, true),
+        (Some(false), false),
+    ] {
+        work.leave_queue(&key);
+        work.enter_queue(&key, Duration::ZERO);
+        statuses.begin_passes(&mut work);
+        let mut passed = next_passed(&mut work).await;
+        passed.drops_ip_mode = drops;
+        statuses.end_pass(&mut work, &key, passed);
+        assert_eq!(work.drops_ip_mode, expected, "{drops:?}");
+    }
+    // The answer to the write without a mode: the server has added one.
+    let found = state_in_mode("u-1", 9, &["10.0.0.1"], "VIP");
+    let mode_of = |work: &mut Work| {
+        let (desired, service) = statuses.desired(work, &key).unwrap();
+        let object = desired.status(&service, 0);
+        object["status"]["loadBalancer"]["ingress"][0]["ipMode"].clone()
+    };
+    statuses.take_decision(&mut work, Some(decision(found)));
+    assert_eq!(mode_of(&mut work), json!("Proxy"));
+    work.drops_ip_mode = true;
+    assert_eq!(mode_of(&mut work), json!(null));
 }

@@ -1,5 +1,7 @@
 //! Events about keys that have no effect: deprecated keys, keys that only a cloud can follow, and unknown keys of our own prefix.
 
+use ballast_core::table::nearest;
+
 use super::knobs::{OF_PORTS, OF_SERVICES};
 use super::{ANTREA, EXOSCALE, METALLB, METALLB_DEPRECATED, OPENSTACK, OWN, Reader};
 use crate::decide::notice::Reason;
@@ -45,7 +47,12 @@ impl Reader<'_> {
             let is_of_service = OF_SERVICES.contains(&name) || OUTPUTS.contains(&name);
             let message = match port {
                 _ if name.is_empty() || !(is_of_service || OF_PORTS.contains(&name)) => {
-                    format!("{OWN}{key} is not a key of Ballast; it is ignored")
+                    let known = OF_SERVICES.iter().chain(OF_PORTS).copied();
+                    let meant = match nearest(name, known) {
+                        Some(meant) => format!(" (did you mean {OWN}{meant}?)"),
+                        None => String::new(),
+                    };
+                    format!("{OWN}{key} is not a key of Ballast{meant}; it is ignored")
                 }
                 Some(_) if is_of_service => format!(
                     "{OWN}{key}: {name} is set for a whole Service, not for one port; it is ignored"
@@ -152,4 +159,4 @@ const MEANINGLESS: &[(&str, &str, &str)] = &[
 ];
 
 /// What Ballast itself writes.
-const OUTPUTS: &[&str] = &["last-good", "told"];
+const OUTPUTS: &[&str] = &["last-good"];

@@ -46,12 +46,14 @@ knobs! { OF_SERVICES:
     ] values::addresses;
     LB_NODES: Selector = "node-selector" [] values::selector;
     LOCAL_MODE: bool = "external-traffic-policy-mode" [] values::strict;
-    /// OpenStack's `class` is no alias: it does not name a pool.
-    POOL: String = "address-pool" [
+    /// The pools, the preferred one first. OpenStack's class is the pool of that name.
+    POOL: Vec<String> = "address-pool" [
         "metallb.io/address-pool",
         "metallb.universe.tf/address-pool",
-        "service.antrea.io/external-ip-pool"
-    ] values::word;
+        "service.antrea.io/external-ip-pool",
+        "loadbalancer.openstack.org/class",
+        "purelb.io/service-group"
+    ] values::pools;
     /// Keys that other controllers write on every Service are no aliases.
     SHARING: String = "sharing-key" [
         "metallb.io/allow-shared-ip",

@@ -1,6 +1,7 @@
 //! Parsers of annotation values, in the words of every system whose annotations are read. An error completes a sentence that
 //! begins with the value.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::num::NonZeroU32;
 use std::str::FromStr;
@@ -265,7 +266,7 @@ pub(in crate::decide) fn hosts(text: &str) -> Result<Vec<HostPattern>, String> {
     let hosts = hosts.collect::<Result<Vec<_>, _>>().map_err(wrong)?;
     match hosts.is_empty() {
         true => Err("names no host".to_owned()),
-        false => Ok(sorted(hosts)),
+        false => Ok(distinct(hosts)),
     }
 }
 
@@ -286,7 +287,7 @@ pub(in crate::decide) fn paths(text: &str) -> Result<Paths, String> {
     }
     let paths = words.iter().map(|word| word.parse::<UrlPath>());
     let paths = paths.collect::<Result<Vec<_>, _>>().map_err(wrong)?;
-    let paths = sorted(paths);
+    let paths = distinct(paths);
     match paths.is_empty() {
         true => Err("names no path".to_owned()),
         false => Ok(Paths { paths, ignore_case }),
@@ -395,6 +396,19 @@ pub(in crate::decide) fn word(text: &str) -> Result<String, String> {
     Ok(text.trim().to_owned())
 }
 
+/// The names of address pools, comma separated.
+pub(in crate::decide) fn pools(text: &str) -> Result<Vec<String>, String> {
+    let names = text
+        .split(',')
+        .map(str::trim)
+        .filter(|name| !name.is_empty());
+    let names: Vec<String> = names.map(str::to_owned).collect();
+    match (names.len(), names.iter().all(|name| name.len() <= 253)) {
+        (1..=16, true) => Ok(names),
+        _ => Err("names no address pool; expected one to 16 names, comma separated".to_owned()),
+    }
+}
+
 /// A line of free text.
 pub(in crate::decide) fn line(text: &str) -> Result<String, String> {
     match text.chars().any(char::is_control) {
@@ -438,6 +452,13 @@ fn port(number: u32) -> Result<u16, String> {
         Ok(port @ 1..) => Ok(port),
         _ => Err("is out of range; expected 1 to 65535".to_owned()),
     }
+}
+
+/// The items in their order, each once: where there is no room for all, the first ones count.
+fn distinct<T: Ord + Clone>(mut items: Vec<T>) -> Vec<T> {
+    let mut seen = BTreeSet::new();
+    items.retain(|item| seen.insert(item.clone()));
+    items
 }
 
 fn sorted<T: Ord>(mut items: Vec<T>) -> Vec<T> {

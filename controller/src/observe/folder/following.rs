@@ -1,28 +1,27 @@
 //! Follows a folder of manifests. Called by `run --manifests`.
 //!
-//! A file that was renamed into the folder, or closed after writing, is read at once, and so are all files of a ConfigMap after the
-//! swap of its link. A file that is being written is read after a pause of its writer. A file counts as deleted after a pause, too,
-//! because an editor may replace it. inotify reports changes; a scan every [`SCAN_EVERY`] finds the rest. While a file, or one of
-//! its documents, cannot be read, the last good content of the file stays.
+//! inotify reports that something changed, and a look every [`LOOK_EVERY`] finds the rest. A file that changed is read once it was
+//! the same in two looks, [`SETTLED`] apart, and a file that is missing is forgotten then: a file may be half written, and an editor
+//! may put one aside to replace it. A file that changes all the time is read after [`PATIENCE`]. What changes while it is read is not
+//! used. While a file, or one of its documents, cannot be read, the last good content of the file stays.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
+use std::mem;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::Duration;
 
-use rustix::fs::inotify;
-use tokio::net::unix::pipe;
 use tokio::sync::watch;
 use tokio::task::spawn_blocking;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use super::super::debounce::Debouncer;
 use super::super::{Earlier, Key, Observed, Wanted};
 use super::{BadDocument, is_manifest};
-use crate::follow;
+use crate::follow::Follow;
 use crate::settings::Settings;
 
 /// Sends the state of the folder after every change, and calls `bad` when the set of bad documents changed. Never returns; ends by
@@ -36,24 +35,23 @@ pub async fn watch(
     mut bad: impl FnMut(&[BadDocument]),
 ) {
     let mut debouncer = Debouncer::new(None, settings.flags.dns_min_ttl, earlier, wanted, observed);
-    let watcher = FolderWatcher::new(&folder);
+    let mut follow = Follow::folder(&folder, LOOK_EVERY);
     let mut files = Files::default();
     let mut seen = None;
     let mut known_bad = Vec::new();
-    let mut complete = Complete::All;
     loop {
         let place = folder.clone();
         // Large folders take a while, and small ones may lie on a slow disk.
-        let scanned = spawn_blocking(move || {
-            let scan = files.scan(&place, &complete);
-            (files, scan)
+        let looked = spawn_blocking(move || {
+            let look = files.look(&place, Instant::now());
+            (files, look)
         });
-        let Ok((same_files, scan)) = scanned.await else {
+        let Ok((same_files, look)) = looked.await else {
             // The runtime ends.
             return;
         };
         files = same_files;
-        if let Some((mut all, wrong)) = scan.found {
+        if let Some((mut all, wrong)) = look.found {
             let is_seen = |key: &Key| settings.looks_at(&key.namespace);
             all.services.retain(|key, _| is_seen(key));
             all.slices.retain(|key, _| is_seen(key));
@@ -66,28 +64,27 @@ pub async fn watch(
                 known_bad = wrong;
             }
         }
-        let pause = scan.again_in.unwrap_or(SCAN_EVERY);
-        complete = wait(&watcher, &folder, pause, &mut debouncer, seen.as_ref()).await;
+        wait(&mut follow, look.is_settling, &mut debouncer, seen.as_ref()).await;
     }
 }
 
-/// Waits until the folder may have changed, and sends the state that is due meanwhile.
+/// Waits until the folder is to be looked at again, and sends the state that is due meanwhile.
 async fn wait(
-    watcher: &FolderWatcher,
-    folder: &Path,
-    pause: Duration,
+    follow: &mut Follow,
+    is_settling: bool,
     debouncer: &mut Debouncer,
     seen: Option<&Observed>,
-) -> Complete {
-    let pause = sleep(pause);
-    tokio::pin!(pause);
+) {
+    let again = async {
+        match is_settling {
+            true => sleep(SETTLED).await,
+            false => follow.changed().await,
+        }
+    };
+    tokio::pin!(again);
     loop {
         tokio::select! {
-            complete = watcher.changed() => return complete,
-            () = &mut pause => {
-                watcher.watch(folder);
-                return Complete::default();
-            }
+            () = &mut again => return,
             () = debouncer.due(), if seen.is_some() => {
                 if let Some(seen) = seen {
                     debouncer.send(seen.clone());
@@ -101,9 +98,13 @@ async fn wait(
 #[derive(Debug, Default)]
 struct Files {
     known: BTreeMap<PathBuf, ManifestFile>,
+    /// The files that were there at the last look.
+    there: Stamps,
+    /// The files that changed at each look since this time, and were not read.
+    restless: BTreeMap<PathBuf, Instant>,
     /// The reason for which the folder itself cannot be read.
     unreadable: Option<String>,
-    /// Whether the folder could be read once. Before, nothing is sent.
+    /// Whether all files of the folder could be read once. Before, nothing is sent.
     was_read: bool,
 }
 
@@ -114,103 +115,76 @@ struct ManifestFile {
     text: String,
     is_good: bool,
     bad: Vec<BadDocument>,
-    missing_since: Option<Instant>,
 }
 
-struct Scan {
+/// The result of a look at the folder.
+struct Look {
     /// The state of all files together; `None`: nothing changed.
     found: Option<(Observed, Vec<BadDocument>)>,
-    /// The pause before the next scan, if a file is being written.
-    again_in: Option<Duration>,
+    /// Whether a file has changed since the last look. It is read if the next look finds it as it is.
+    is_settling: bool,
 }
 
 impl Files {
-    fn scan(&mut self, folder: &Path, complete: &Complete) -> Scan {
-        let mut scan = Scan {
-            found: None,
-            again_in: None,
-        };
-        let listed = fs::read_dir(folder)
-            .and_then(|entries| {
-                let paths = entries.map(|entry| Ok(entry?.path()));
-                paths.collect::<io::Result<Vec<PathBuf>>>()
-            })
-            .map_err(|error| format!("cannot be read: {error}"));
-        let mut changed = listed.as_ref().err() != self.unreadable.as_ref();
-        match listed {
-            Ok(paths) => {
-                changed |= self.read_changed(paths, complete, &mut scan.again_in) || !self.was_read;
-                self.was_read = true;
-                self.unreadable = None;
-            }
-            Err(why) => self.unreadable = Some(why),
+    /// Reads the files that changed before the last look, and not since. The first time, all files are read.
+    fn look(&mut self, folder: &Path, now: Instant) -> Look {
+        let listed = stamps(folder).map_err(|error| format!("cannot be read: {error}"));
+        let unreadable = listed.as_ref().err().cloned();
+        let mut changed = unreadable != self.unreadable;
+        self.unreadable = unreadable;
+        let mut is_settling = false;
+        if let Ok(there) = listed {
+            let taken = self.take(there, now);
+            changed |= taken.changed;
+            is_settling = taken.is_settling;
+            self.was_read |= !is_settling;
         }
-        scan.found = changed.then(|| self.together(folder));
-        scan
+        Look {
+            found: changed.then(|| self.together(folder)),
+            is_settling,
+        }
     }
 
-    /// Reads the files that changed. Returns whether any did.
-    fn read_changed(
-        &mut self,
-        paths: Vec<PathBuf>,
-        complete: &Complete,
-        again_in: &mut Option<Duration>,
-    ) -> bool {
-        let there: BTreeSet<PathBuf> = paths.into_iter().filter(|path| is_manifest(path)).collect();
-        let mut changed = self.forget_missing(&there, again_in);
-        for path in there {
-            // `None`: the file went away meanwhile, and the next scan decides.
-            let Some((stamp, age)) = stamp(&path) else {
-                sooner(again_in, SETTLED);
+    /// Reads what is to be read of the files that are there.
+    fn take(&mut self, there: Stamps, now: Instant) -> Taken {
+        let before = mem::replace(&mut self.there, there);
+        let mut taken = Taken {
+            changed: !self.was_read,
+            is_settling: false,
+        };
+        let known = self.known.keys();
+        let paths: BTreeSet<PathBuf> = known.chain(self.there.keys()).cloned().collect();
+        self.restless.retain(|path, _| paths.contains(path));
+        for path in paths {
+            let stamp = self.there.get(&path).cloned();
+            if self.known.get(&path).map(|file| &file.stamp) == stamp.as_ref() {
+                self.restless.remove(&path);
+                continue;
+            }
+            let since = *self.restless.entry(path.clone()).or_insert(now);
+            let is_due = now.saturating_duration_since(since) >= PATIENCE;
+            let is_settled = !self.was_read || before.get(&path) == stamp.as_ref();
+            let Some(stamp) = stamp else {
+                match is_settled {
+                    true => taken.changed |= self.known.remove(&path).is_some(),
+                    false => taken.is_settling = true,
+                }
                 continue;
             };
-            let known = self.known.get(&path);
-            if known.is_some_and(|file| file.stamp == stamp) {
+            let text = match is_settled || is_due {
+                true => read(&path, &stamp),
+                false => Err(NoText::Changing),
+            };
+            if matches!(text, Err(NoText::Changing)) && !is_due {
+                taken.is_settling = true;
                 continue;
             }
-            let rest = SETTLED.saturating_sub(age);
-            if !complete.contains(&path) && !rest.is_zero() {
-                sooner(again_in, rest);
-                continue;
-            }
-            changed = true;
-            let last = self.known.remove(&path);
-            self.known.insert(path.clone(), read(&path, stamp, last));
+            self.restless.remove(&path);
+            let file = ManifestFile::new(&path, stamp, text, self.known.remove(&path));
+            self.known.insert(path, file);
+            taken.changed = true;
         }
-        changed
-    }
-
-    /// Drops the files that stayed away. An editor may rename a file and write a new one in its place.
-    fn forget_missing(
-        &mut self,
-        there: &BTreeSet<PathBuf>,
-        again_in: &mut Option<Duration>,
-    ) -> bool {
-        let before = self.known.len();
-        let now = Instant::now();
-        let is_missing = |path: &PathBuf| !there.contains(path);
-        let mut inodes = BTreeSet::new();
-        if self.known.keys().any(is_missing) {
-            let stamps = there.iter().filter_map(|path| stamp(path));
-            inodes.extend(stamps.map(|(stamp, _)| stamp.file()));
-        }
-        self.known.retain(|path, file| {
-            if !is_missing(path) {
-                file.missing_since = None;
-                return true;
-            }
-            // The file was renamed.
-            if inodes.contains(&file.stamp.file()) {
-                return false;
-            }
-            let since = *file.missing_since.get_or_insert(now);
-            let rest = SETTLED.saturating_sub(now.saturating_duration_since(since));
-            if !rest.is_zero() {
-                sooner(again_in, rest);
-            }
-            !rest.is_zero()
-        });
-        self.known.len() != before
+        taken
     }
 
     fn together(&self, folder: &Path) -> (Observed, Vec<BadDocument>) {
@@ -221,12 +195,13 @@ impl Files {
                 file: folder.display().to_string(),
                 document: 1,
                 why: why.clone(),
+                is_passed_over: false,
             });
         }
         for (path, file) in &self.known {
             let wrong = all.take_file(&name(path), &file.text);
             // Of a file whose last good content stays, the current mistakes count.
-            bad.extend(match file.bad.is_empty() {
+            bad.extend(match is_readable(&file.bad) {
                 true => wrong,
                 false => file.bad.clone(),
             });
@@ -235,35 +210,65 @@ impl Files {
     }
 }
 
-fn sooner(again_in: &mut Option<Duration>, rest: Duration) {
-    *again_in = Some(again_in.map_or(rest, |other| other.min(rest)));
+/// What a look has done about the files.
+struct Taken {
+    /// Whether the content of a file is another one now.
+    changed: bool,
+    is_settling: bool,
 }
 
-fn read(path: &Path, stamp: Stamp, last: Option<ManifestFile>) -> ManifestFile {
-    let text = match fs::read(path).map(String::from_utf8) {
-        Ok(Ok(text)) => Ok(text),
-        Ok(Err(_)) => Err("is not UTF-8".to_owned()),
-        Err(error) => Err(format!("cannot be read: {error}")),
-    };
-    let bad = match &text {
-        Ok(text) => Observed::default().take_file(&name(path), text),
-        Err(why) => vec![BadDocument {
-            file: name(path),
-            document: 1,
-            why: why.clone(),
-        }],
-    };
-    let text = text.unwrap_or_default();
-    match last {
-        Some(last) if !bad.is_empty() && last.is_good => ManifestFile { stamp, bad, ..last },
-        _ => ManifestFile {
-            stamp,
-            text,
-            is_good: bad.is_empty(),
-            bad,
-            missing_since: None,
-        },
+impl ManifestFile {
+    fn new(path: &Path, stamp: Stamp, text: Result<String, NoText>, last: Option<Self>) -> Self {
+        let bad = match &text {
+            Ok(text) => Observed::default().take_file(&name(path), text),
+            Err(why) => vec![BadDocument {
+                file: name(path),
+                document: 1,
+                why: why.to_string(),
+                is_passed_over: false,
+            }],
+        };
+        let text = text.unwrap_or_default();
+        let is_good = is_readable(&bad);
+        match last {
+            Some(last) if !is_good && last.is_good => Self { stamp, bad, ..last },
+            _ => Self {
+                stamp,
+                text,
+                is_good,
+                bad,
+            },
+        }
     }
+}
+
+/// Whether all documents of a file can be read; some may be of a kind that is not read.
+fn is_readable(bad: &[BadDocument]) -> bool {
+    bad.iter().all(|document| document.is_passed_over)
+}
+
+/// Why there is no text of a file.
+#[derive(Debug, thiserror::Error)]
+enum NoText {
+    #[error("changes whenever it is read; write another file and rename it to this one")]
+    Changing,
+    #[error("is not UTF-8")]
+    NotUtf8,
+    #[error("cannot be read: {0}")]
+    Unreadable(String),
+}
+
+/// The text of a file, if the file is still as its stamp says.
+fn read(path: &Path, stamp: &Stamp) -> Result<String, NoText> {
+    if let Stamp::Unreadable(why) = stamp {
+        return Err(NoText::Unreadable(why.clone()));
+    }
+    let bytes = fs::read(path);
+    if Stamp::of(path).as_ref() != Some(stamp) {
+        return Err(NoText::Changing);
+    }
+    let bytes = bytes.map_err(|error| NoText::Unreadable(error.to_string()))?;
+    String::from_utf8(bytes).map_err(|_| NoText::NotUtf8)
 }
 
 fn name(path: &Path) -> String {
@@ -271,137 +276,57 @@ fn name(path: &Path) -> String {
     name.to_string_lossy().into_owned()
 }
 
-/// The metadata by which a changed file is found without reading it.
-#[derive(Debug, PartialEq, Eq)]
-struct Stamp {
-    device: u64,
-    inode: u64,
-    size: u64,
-    changed: (i64, i64),
+/// What the file system says of a file. A file whose stamp differs has changed, and is read again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Stamp {
+    Metadata {
+        device: u64,
+        inode: u64,
+        size: u64,
+        changed: (i64, i64),
+    },
+    /// The file is there, and the file system refuses to describe it, for this reason.
+    Unreadable(String),
 }
+
+type Stamps = BTreeMap<PathBuf, Stamp>;
 
 impl Stamp {
-    /// The identity of the file, whatever its content.
-    fn file(&self) -> (u64, u64) {
-        (self.device, self.inode)
-    }
-}
-
-/// The metadata of a file, and the time since it was written. Links are followed.
-fn stamp(path: &Path) -> Option<(Stamp, Duration)> {
-    let entry = fs::metadata(path).ok()?;
-    let age = entry.modified().ok().and_then(|modified| {
-        // A time in the future counts as old.
-        SystemTime::now().duration_since(modified).ok()
-    });
-    let stamp = Stamp {
-        device: entry.dev(),
-        inode: entry.ino(),
-        size: entry.size(),
-        changed: (entry.ctime(), entry.ctime_nsec()),
-    };
-    Some((stamp, age.unwrap_or(SETTLED)))
-}
-
-/// The files that are known to be completely written.
-#[derive(Debug)]
-enum Complete {
-    All,
-    These(BTreeSet<Vec<u8>>),
-}
-
-impl Default for Complete {
-    fn default() -> Self {
-        Self::These(BTreeSet::new())
-    }
-}
-
-impl Complete {
-    fn contains(&self, path: &Path) -> bool {
-        match self {
-            Self::All => true,
-            Self::These(names) => path
-                .file_name()
-                .is_some_and(|name| names.contains(name.as_encoded_bytes())),
+    /// The stamp of a file. Links are followed. `None`: the file is gone, or a link leads to nothing.
+    fn of(path: &Path) -> Option<Self> {
+        match fs::metadata(path) {
+            Ok(entry) => Some(Self::Metadata {
+                device: entry.dev(),
+                inode: entry.ino(),
+                size: entry.size(),
+                changed: (entry.ctime(), entry.ctime_nsec()),
+            }),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => Some(Self::Unreadable(error.to_string())),
         }
     }
 }
 
-/// Watches a folder for changes.
-struct FolderWatcher {
-    inotify: Option<pipe::Receiver>,
-}
-
-impl FolderWatcher {
-    fn new(folder: &Path) -> Self {
-        let inotify = follow::listener().inspect_err(|error| {
-            tracing::warn!(%error, "cannot watch {}; looking now and then", folder.display());
-        });
-        let watcher = Self {
-            inotify: inotify.ok(),
-        };
-        watcher.watch(folder);
-        watcher
-    }
-
-    /// Watches the current folder at the path: it may be another folder than before.
-    fn watch(&self, folder: &Path) {
-        if let Some(inotify) = &self.inotify
-            && let Err(error) = follow::listen(inotify, folder)
+/// The manifests of a folder.
+fn stamps(folder: &Path) -> io::Result<Stamps> {
+    let mut stamps = Stamps::new();
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if is_manifest(&path)
+            && let Some(stamp) = Stamp::of(&path)
         {
-            tracing::debug!(%error, "cannot watch {}", folder.display());
+            stamps.insert(path, stamp);
         }
     }
-
-    /// Returns after a change, with the files that are completely written now.
-    async fn changed(&self) -> Complete {
-        let Some(inotify) = &self.inotify else {
-            return std::future::pending().await;
-        };
-        if inotify.readable().await.is_err() {
-            return std::future::pending().await;
-        }
-        let mut names = BTreeSet::new();
-        let mut swapped = false;
-        let mut buffer = [0; 8192];
-        while let Ok(read @ 1..) = inotify.try_read(&mut buffer) {
-            for (mask, name) in events(buffer.get(..read).unwrap_or_default()) {
-                // The kernel dropped events.
-                swapped |= mask.contains(inotify::ReadFlags::QUEUE_OVERFLOW);
-                if mask.intersects(inotify::ReadFlags::CLOSE_WRITE | inotify::ReadFlags::MOVED_TO) {
-                    // `..data` is the link through which every file of a ConfigMap is reached.
-                    swapped |= name.starts_with(b"..");
-                    names.insert(name.to_vec());
-                }
-            }
-        }
-        match swapped {
-            true => Complete::All,
-            false => Complete::These(names),
-        }
-    }
-}
-
-/// The events in the kernel's format (inotify(7)), with the name of the file.
-fn events(mut bytes: &[u8]) -> Vec<(inotify::ReadFlags, &[u8])> {
-    let mut events = Vec::new();
-    while let Some((head, rest)) = bytes.split_first_chunk::<16>() {
-        let field = |at: usize| {
-            let field = head.get(at..).and_then(|rest| rest.first_chunk());
-            u32::from_ne_bytes(field.copied().unwrap_or_default())
-        };
-        let length = usize::try_from(field(12)).unwrap_or(usize::MAX);
-        let Some((name, rest)) = rest.split_at_checked(length) else {
-            break;
-        };
-        let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
-        events.push((inotify::ReadFlags::from_bits_retain(field(4)), name));
-        bytes = rest;
-    }
-    events
+    Ok(stamps)
 }
 
 /// Finds the changes that inotify does not report, such as those of network file systems.
-const SCAN_EVERY: Duration = Duration::from_secs(4);
-/// A file without writes for so long is complete, and a file that was away for so long is deleted.
+const LOOK_EVERY: Duration = Duration::from_secs(4);
+/// A file that did not change for so long is complete, and a file that was away for so long is deleted.
 const SETTLED: Duration = Duration::from_millis(200);
+/// A file that never settles is read after this time all the same.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+#[cfg(test)]
+mod tests;

@@ -8,8 +8,6 @@ use super::{Api, Asked, PATIENCE, State, full_name, status};
 /// What this server does otherwise than others.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Habits {
-    /// What `/version` says, if it says anything.
-    pub(crate) minor_version: Option<&'static str>,
     /// As servers before 1.30 do.
     pub(crate) drops_modes: bool,
     /// With which code the status of Services is refused.
@@ -55,17 +53,6 @@ impl Api {
     }
 }
 
-pub(super) fn version(state: &State) -> Value {
-    let cluster = state.cluster.lock().expect("a test that is set up");
-    match cluster.habits.minor_version {
-        None => status(404, 0),
-        Some(minor) => json!({
-            "major": "1", "minor": minor, "gitVersion": format!("v1.{minor}.0"), "gitCommit": "",
-            "gitTreeState": "", "buildDate": "", "goVersion": "", "compiler": "", "platform": "",
-        }),
-    }
-}
-
 /// Does what is asked, and says what became of it.
 pub(super) fn write(state: &State, asked: &Asked, method: &str, body: &[u8]) -> Value {
     let mut cluster = state.cluster.lock().expect("a test that is set up");
@@ -87,6 +74,7 @@ pub(super) fn write(state: &State, asked: &Asked, method: &str, body: &[u8]) -> 
     };
     let mut object = match (method, objects.get(&name)) {
         ("PATCH" | "PUT", None) => return status(404, 0),
+        ("POST", Some(_)) => return status(409, 0),
         ("PATCH", Some(found)) => {
             let mut found = found.clone();
             merge(&mut found, &sent);

@@ -1,5 +1,5 @@
 use super::*;
-use crate::decide::PortError;
+use crate::decide::{ADDRESS, PortError};
 use crate::observe::Observed;
 use crate::request::MANAGER;
 
@@ -35,8 +35,12 @@ fn last_good() -> BTreeMap<String, String> {
     BTreeMap::from([(LAST_GOOD.to_owned(), "x".to_owned())])
 }
 
-fn desired(status: &Status, live: &Value, mode: IpMode<'_>) -> DesiredStatus {
-    DesiredStatus::of(status, &service(live), None, false, true, mode).unwrap()
+fn desired(status: &Status, live: &Value) -> DesiredStatus {
+    desired_by(status, live, true)
+}
+
+fn desired_by(status: &Status, live: &Value, has_ip_mode: bool) -> DesiredStatus {
+    DesiredStatus::of(status, &service(live), "ballast", true, has_ip_mode).unwrap()
 }
 
 /// The Service after the API server has taken what is applied: all of it is ours then.
@@ -82,7 +86,7 @@ fn entry(manager: &str, operation: &str, fields: &Value) -> Value {
 #[test]
 fn a_new_service_gets_finalizer_addresses_and_condition() {
     let served = status(Verdict::Served, &["10.0.0.1", "fd00::1"]);
-    let desired = desired(&served, &plain(), IpMode::Kept);
+    let desired = desired(&served, &plain());
     let identity = json!({"name": "shop", "namespace": "default", "uid": "u-1"});
     let mut metadata = identity.clone();
     metadata["finalizers"] = json!([FINALIZER]);
@@ -118,14 +122,14 @@ fn what_is_as_it_must_be_is_not_written_again() {
             annotations: last_good(),
             ..status(verdict, ingress)
         };
-        let live = applied(&plain(), &desired(&status, &plain(), IpMode::Kept));
+        let live = applied(&plain(), &desired(&status, &plain()));
         let after = service(&live);
         // The decision names the annotations that are not there yet.
         let status = Status {
             annotations: BTreeMap::new(),
             ..status
         };
-        let desired = desired(&status, &live, IpMode::Kept);
+        let desired = desired(&status, &live);
         match verdict {
             Verdict::Released => assert!(desired.is_in_status(&after)),
             _ => assert!(desired.is_in(&after), "{verdict:?}: {desired:?} {after:?}"),
@@ -147,7 +151,7 @@ fn a_service_that_is_released_has_nothing_of_ours_left() {
     let mut live = plain();
     live["metadata"]["finalizers"] = json!(["example.com/theirs"]);
     live["metadata"]["annotations"] = json!({"a": "theirs"});
-    let live = applied(&live, &desired(&served, &live, IpMode::Kept));
+    let live = applied(&live, &desired(&served, &live));
     let (uninstalled, before) = (DesiredStatus::released(&service(&live)), service(&live));
     assert_eq!(
         uninstalled.removes(&before),
@@ -158,10 +162,7 @@ fn a_service_that_is_released_has_nothing_of_ours_left() {
             "the annotation ballast.dev/last-good".to_owned(),
         ]
     );
-    for released in [
-        desired(&status(Verdict::Released, &[]), &live, IpMode::Kept),
-        uninstalled,
-    ] {
+    for released in [desired(&status(Verdict::Released, &[]), &live), uninstalled] {
         assert!(!released.is_in_status(&before) && !released.is_in_metadata(&before));
         let metadata = released.metadata(&before);
         assert_eq!(metadata["metadata"]["annotations"], json!({}));
@@ -182,7 +183,7 @@ fn what_another_manager_publishes_stays() {
         entry(MANAGER, "Apply", &ours)
     ]);
     let seen = service(&live);
-    let pending = desired(&status(Verdict::Pending, &[]), &live, IpMode::Kept);
+    let pending = desired(&status(Verdict::Pending, &[]), &live);
     assert_eq!(pending.status(&seen, 0)["status"].get("loadBalancer"), None);
     let released = DesiredStatus::released(&seen);
     assert!(released.is_in(&seen));
@@ -192,18 +193,18 @@ fn what_another_manager_publishes_stays() {
 #[test]
 fn a_finalizer_and_annotations_of_ours_go_whichever_manager_owns_them() {
     let served = status(Verdict::Served, &["10.0.0.1"]);
-    let mut live = applied(&plain(), &desired(&served, &plain(), IpMode::Kept));
+    let mut live = applied(&plain(), &desired(&served, &plain()));
     live["metadata"]["finalizers"] = json!(["example.com/theirs", FINALIZER]);
-    live["metadata"]["annotations"] = json!({"a": "theirs", TOLD: "x"});
+    live["metadata"]["annotations"] = json!({"a": "theirs", LAST_GOOD: "x"});
     let element = format!("v:\"{FINALIZER}\"");
-    let restored = json!({"f:metadata": {"f:finalizers": {element: {}}, "f:annotations": {format!("f:{TOLD}"): {}}}});
+    let restored = json!({"f:metadata": {"f:finalizers": {element: {}}, "f:annotations": {format!("f:{LAST_GOOD}"): {}}}});
     live["metadata"]["managedFields"][0] = entry("backup", "Update", &restored);
     let seen = service(&live);
     let patch = DesiredStatus::released(&seen).leftovers(&seen).unwrap();
     let finalizers = "$deleteFromPrimitiveList/finalizers";
     assert_eq!(
         patch["metadata"],
-        json!({"uid": "u-1", finalizers: [FINALIZER], "annotations": {TOLD: null}})
+        json!({"uid": "u-1", finalizers: [FINALIZER], "annotations": {LAST_GOOD: null}})
     );
     let mut rivals = seen;
     rivals.rival = Some(crate::observe::Rival {
@@ -230,7 +231,7 @@ fn a_service_that_is_deleted_while_another_controller_publishes_it_loses_our_fin
     let mut theirs = entry("cloud", "Update", &ingress);
     theirs["subresource"] = json!("status");
     live["metadata"]["managedFields"] = json!([entry(MANAGER, "Apply", &finalizer), theirs]);
-    let released = desired(&status(Verdict::Released, &[]), &live, IpMode::Kept);
+    let released = desired(&status(Verdict::Released, &[]), &live);
     let seen = service(&live);
     assert!(released.is_in_status(&seen), "their status stays");
     assert!(!released.is_in_metadata(&seen));
@@ -238,7 +239,7 @@ fn a_service_that_is_deleted_while_another_controller_publishes_it_loses_our_fin
     // An apply leaves a finalizer that the other controller has put there too.
     live["metadata"]["managedFields"][0] = entry("cloud", "Update", &finalizer);
     let seen = service(&live);
-    let released = desired(&status(Verdict::Released, &[]), &live, IpMode::Kept);
+    let released = desired(&status(Verdict::Released, &[]), &live);
     assert_eq!(released.leftovers(&seen), None);
     assert!(released.is_in(&seen));
 }
@@ -249,7 +250,7 @@ fn a_service_whose_status_is_not_ours_gets_its_annotations_alone() {
         annotations: last_good(),
         ..status(Verdict::Routed, &["10.0.0.1"])
     };
-    let desired = desired(&routed, &plain(), IpMode::Kept);
+    let desired = desired(&routed, &plain());
     let seen = service(&plain());
     assert!(desired.is_in_status(&seen) && !desired.is_in_metadata(&seen));
     let metadata = &desired.metadata(&seen)["metadata"];
@@ -259,14 +260,7 @@ fn a_service_whose_status_is_not_ours_gets_its_annotations_alone() {
     );
     assert_eq!(metadata.get("finalizers"), None);
     for verdict in [Verdict::Routed, Verdict::LeftAlone] {
-        let none = DesiredStatus::of(
-            &status(verdict, &[]),
-            &seen,
-            None,
-            false,
-            true,
-            IpMode::Kept,
-        );
+        let none = DesiredStatus::of(&status(verdict, &[]), &seen, "ballast", true, true);
         assert_eq!(none, None);
     }
 }
@@ -277,10 +271,13 @@ fn where_there_is_no_room_the_annotations_that_are_there_stay() {
         annotations: last_good(),
         ..status(Verdict::Served, &["10.0.0.1"])
     };
-    let live = applied(&plain(), &desired(&one, &plain(), IpMode::Kept));
+    let live = applied(&plain(), &desired(&one, &plain()));
     let seen = service(&live);
-    let told = "InvalidAnnotation:1".to_owned();
-    let more = DesiredStatus::of(&one, &seen, Some(told), false, true, IpMode::Kept).unwrap();
+    let more = Status {
+        annotations: BTreeMap::from([(ADDRESS.to_owned(), "10.0.0.1".to_owned())]),
+        ..one
+    };
+    let more = desired(&more, &live);
     assert!(!more.is_in_metadata(&seen));
     assert!(more.without_new_annotations(&seen).is_in_metadata(&seen));
 }
@@ -291,7 +288,7 @@ fn a_take_over_is_refused_if_anything_was_written_meanwhile() {
         taken_from: Some("old-cloud".to_owned()),
         ..status(Verdict::Served, &["10.0.0.1"])
     };
-    let desired = desired(&taken, &plain(), IpMode::Kept);
+    let desired = desired(&taken, &plain());
     let seen = service(&plain());
     for object in [desired.metadata(&seen), desired.status(&seen, 0)] {
         assert_eq!(object["metadata"]["resourceVersion"], "7");
@@ -306,7 +303,7 @@ fn a_port_with_an_error_is_named_beside_those_without() {
         protocol: "SCTP",
         error: "UnsupportedProtocol",
     }];
-    let desired = desired(&served, &plain(), IpMode::Kept);
+    let desired = desired(&served, &plain());
     assert_eq!(
         desired.status(&service(&plain()), 0)["status"]["loadBalancer"]["ingress"][0]["ports"],
         json!([
@@ -319,44 +316,28 @@ fn a_port_with_an_error_is_named_beside_those_without() {
 #[test]
 fn an_api_server_that_drops_ip_mode_is_not_written_to_for_ever() {
     let served = status(Verdict::Served, &["10.0.0.1"]);
-    let ingress = |mode| {
-        let desired = desired(&served, &plain(), mode);
+    let ingress = |has_ip_mode| {
+        let desired = desired_by(&served, &plain(), has_ip_mode);
         desired.status(&service(&plain()), 0)["status"]["loadBalancer"]["ingress"].clone()
     };
     assert_eq!(
-        ingress(IpMode::Kept),
+        ingress(true),
         json!([{"ip": "10.0.0.1", "ipMode": "Proxy"}])
     );
     // An apply may not list a field that the API server does not know.
-    assert_eq!(ingress(IpMode::Dropped(None)), json!([{"ip": "10.0.0.1"}]));
-    assert_eq!(
-        ingress(IpMode::Dropped(Some("nip.io"))),
-        json!([{"hostname": "10.0.0.1.nip.io"}])
-    );
-    let dropped = desired(&served, &plain(), IpMode::Dropped(None));
+    assert_eq!(ingress(false), json!([{"ip": "10.0.0.1"}]));
+    let dropped = desired_by(&served, &plain(), false);
     let after = applied(&plain(), &dropped);
     assert!(dropped.is_in(&service(&after)));
-    assert!(!desired(&served, &after, IpMode::Kept).is_in(&service(&after)));
-}
-
-#[test]
-fn an_address_becomes_a_name_that_is_one() {
-    for (address, name) in [
-        ("10.0.0.1", "10.0.0.1.nip.io"),
-        ("fd00::1", "fd00--1.nip.io"),
-        ("::1", "0--1.nip.io"),
-        ("fd00::", "fd00--0.nip.io"),
-    ] {
-        assert_eq!(named(address.parse().unwrap(), "nip.io"), name);
-    }
+    assert!(!desired(&served, &after).is_in(&service(&after)));
 }
 
 #[test]
 fn the_condition_keeps_its_time_until_it_turns() {
     let served = status(Verdict::Served, &["10.0.0.1"]);
-    let live = applied(&plain(), &desired(&served, &plain(), IpMode::Kept));
+    let live = applied(&plain(), &desired(&served, &plain()));
     let since = |status: Status| {
-        let desired = desired(&status, &live, IpMode::Kept);
+        let desired = desired(&status, &live);
         let object = desired.status(&service(&live), 1_770_000_000);
         object["status"]["conditions"][0]["lastTransitionTime"].clone()
     };
@@ -377,7 +358,7 @@ fn without_finalizers_those_that_we_put_there_go() {
         live["metadata"]["managedFields"] = json!([entry(manager, "Apply", &fields)]);
         let served = status(Verdict::Served, &["10.0.0.1"]);
         let seen = service(&live);
-        let desired = DesiredStatus::of(&served, &seen, None, false, false, IpMode::Kept).unwrap();
+        let desired = DesiredStatus::of(&served, &seen, "ballast", false, true).unwrap();
         assert_eq!(!desired.is_in_metadata(&seen), goes, "{manager}");
         assert_eq!(desired.metadata(&seen)["metadata"].get("finalizers"), None);
     }
@@ -386,7 +367,7 @@ fn without_finalizers_those_that_we_put_there_go() {
 #[test]
 fn a_condition_that_another_manager_wrote_to_goes_whole() {
     let served = status(Verdict::Served, &["10.0.0.1"]);
-    let mut live = applied(&plain(), &desired(&served, &plain(), IpMode::Kept));
+    let mut live = applied(&plain(), &desired(&served, &plain()));
     let released =
         |live: &Value| DesiredStatus::released(&service(live)).shared_conditions(&service(live));
     assert_eq!(released(&live), None, "an apply removes it");
@@ -399,31 +380,44 @@ fn a_condition_that_another_manager_wrote_to_goes_whole() {
         patch["status"]["conditions"],
         json!([{"$patch": "delete", "type": PROGRAMMED}])
     );
-    let served = desired(&served, &live, IpMode::Kept);
+    let served = desired(&served, &live);
     assert_eq!(served.shared_conditions(&service(&live)), None, "it stays");
 }
 
 #[test]
 fn what_another_ballast_gave_to_a_service_that_is_no_load_balancer_stays() {
-    let of_the_other = json!({
+    let given_by = |by: &str| {
+        service(&json!({
         "apiVersion": "v1", "kind": "Service",
         "metadata": {"name": "web", "namespace": "shop"},
         "spec": {"ports": [{"port": 80}]},
         "status": {"conditions": [{
             "type": ALLOCATED, "status": "True", "reason": "Allocated",
-            "message": "addresses=node routes=8000/TCP", "lastTransitionTime": "2026-01-01T00:00:00Z",
+            "message": format!("addresses=node routes=8000/TCP{by}"), "lastTransitionTime": "2026-01-01T00:00:00Z",
         }]},
-    });
-    let service = service(&of_the_other);
-    let of =
-        |status: &Status, gave| DesiredStatus::of(status, &service, None, gave, true, IpMode::Kept);
-    // It is not given anything here, and no longer asks for anything: another Ballast may have its reasons.
-    assert_eq!(of(&status(Verdict::Routed, &[]), false), None);
+        }))
+    };
     let left_alone = status(Verdict::LeftAlone, &[]);
-    assert_eq!(of(&left_alone, false), None);
-    // Unless it was this process that gave.
-    let forgotten = of(&left_alone, true).unwrap();
+    let of = |status: &Status, service: &Service| {
+        DesiredStatus::of(status, service, "ballast", true, true)
+    };
+    // It no longer asks for anything here: another Ballast may have its reasons.
+    for other in ["", " by=other"] {
+        let service = given_by(other);
+        assert_eq!(of(&status(Verdict::Routed, &[]), &service), None);
+        assert_eq!(of(&left_alone, &service), None, "{other}");
+    }
+    // Unless it was this one that gave, whichever process of it.
+    let service = given_by(" by=ballast");
+    let forgotten = of(&left_alone, &service).unwrap();
     assert!(!forgotten.is_in(&service));
     let object = forgotten.status(&service, 0);
     assert_eq!(object["status"].get("conditions"), None);
+    let given = Status {
+        allotment: Some(Allotment::Given(service.allocated.unwrap().allocation)),
+        ..status(Verdict::Routed, &[])
+    };
+    let given = desired(&given, &plain()).status(&self::service(&plain()), 0);
+    let message = &given["status"]["conditions"][0]["message"];
+    assert_eq!(*message, "addresses=node routes=8000/TCP by=ballast");
 }

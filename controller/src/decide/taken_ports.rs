@@ -5,14 +5,12 @@ use std::net::IpAddr;
 use std::rc::Rc;
 
 use super::nodes::{self, Nodes};
-use super::service_plan::Claim;
-use super::site::Reach;
-use crate::allocation::NodePort;
+use super::site::{Reach, Site};
+use crate::allocation::{At, NodePort};
 use crate::observe::{Family, Node};
-use crate::settings::Selector;
 
 /// The ports that are taken, each with its owner.
-pub(super) struct Held<'c, 'a> {
+pub(super) struct TakenPorts<'c, 'a> {
     nodes: &'c Nodes<'a>,
     /// At all addresses of these nodes.
     everywhere: BTreeMap<NodePort, Vec<(NodeSet<'a>, Rc<str>)>>,
@@ -27,10 +25,10 @@ pub(super) enum NodeSet<'a> {
 }
 
 impl<'a> NodeSet<'a> {
-    pub(super) fn of(nodes: &Nodes<'a>, chosen: Option<&Selector>) -> Self {
-        match chosen {
+    pub(super) fn of(nodes: &Nodes<'a>, site: Option<&Site>) -> Self {
+        match site.and_then(|site| site.chosen.as_ref()) {
             None => Self::All,
-            Some(_) => {
+            chosen => {
                 let chosen = nodes.selected(chosen).into_iter();
                 Self::Named(chosen.map(|node| node.name.as_str()).collect())
             }
@@ -45,7 +43,7 @@ impl<'a> NodeSet<'a> {
     }
 }
 
-impl<'c, 'a> Held<'c, 'a> {
+impl<'c, 'a> TakenPorts<'c, 'a> {
     pub(super) fn new(nodes: &'c Nodes<'a>) -> Self {
         Self {
             nodes,
@@ -54,15 +52,21 @@ impl<'c, 'a> Held<'c, 'a> {
         }
     }
 
-    pub(super) fn take(&mut self, claim: &Claim, set: &NodeSet<'a>, owner: &str) {
+    pub(super) fn take(
+        &mut self,
+        port: NodePort,
+        reach: Reach<'_>,
+        set: &NodeSet<'a>,
+        owner: &str,
+    ) {
         let owner: Rc<str> = owner.into();
-        match &claim.reach {
+        match reach {
             Reach::Everywhere => {
-                let holders = self.everywhere.entry(claim.port).or_default();
+                let holders = self.everywhere.entry(port).or_default();
                 holders.push((set.clone(), owner));
             }
             Reach::At(addresses) => {
-                let places = addresses.iter().map(|address| (claim.port, *address));
+                let places = addresses.iter().map(|address| (port, *address));
                 for place in places {
                     self.at.entry(place).or_insert_with(|| Rc::clone(&owner));
                 }
@@ -70,20 +74,32 @@ impl<'c, 'a> Held<'c, 'a> {
         }
     }
 
-    /// The owner of a port at one of the places of a claim.
-    pub(super) fn owner(&self, claim: &Claim, set: &NodeSet<'a>) -> Option<String> {
-        let owner = match &claim.reach {
+    /// Takes ports that a Service has at these addresses of all nodes, and that are not served now.
+    pub(super) fn hold(&mut self, ports: &BTreeSet<NodePort>, at: &At, owner: &str) {
+        for port in ports {
+            self.take(*port, Reach::of(at), &NodeSet::All, owner);
+        }
+    }
+
+    /// The owner of a port at one of these places.
+    pub(super) fn owner(
+        &self,
+        port: NodePort,
+        reach: Reach<'_>,
+        set: &NodeSet<'a>,
+    ) -> Option<String> {
+        let owner = match reach {
             Reach::At(addresses) => {
                 let mut addresses = addresses.iter();
-                addresses.find_map(|address| self.owner_at(claim.port, *address))
+                addresses.find_map(|address| self.owner_at(port, *address))
             }
             Reach::Everywhere if self.nodes.is_empty() => {
-                return self.owner_everywhere(claim.port);
+                return self.owner_everywhere(port);
             }
             Reach::Everywhere => {
                 let members = self.nodes.selected(None).into_iter();
                 let mut members = members.filter(|node| set.has(&node.name));
-                members.find_map(|node| self.owner_on(claim.port, node))
+                members.find_map(|node| self.owner_on(port, node))
             }
         };
         owner.map(str::to_owned)
@@ -92,18 +108,20 @@ impl<'c, 'a> Held<'c, 'a> {
     /// The owner of a port at the addresses of one node at which a Service listens there.
     pub(super) fn owner_here(
         &self,
-        claim: &Claim,
+        port: NodePort,
+        reach: Reach<'_>,
         set: &NodeSet<'a>,
         node: &Node,
     ) -> Option<String> {
-        let owner = match &claim.reach {
+        let owner = match reach {
             _ if !set.has(&node.name) => None,
-            Reach::Everywhere => self.owner_on(claim.port, node),
+            Reach::Everywhere => self.owner_on(port, node),
             Reach::At(addresses) => {
-                let mut here = addresses
-                    .iter()
-                    .filter(|address| nodes::holds(node, **address));
-                here.find_map(|address| self.owner_at(claim.port, *address))
+                // Those of pools are listened at on every node.
+                let mut here = addresses.iter().filter(|address| {
+                    nodes::holds(node, **address) || !self.nodes.holds(**address)
+                });
+                here.find_map(|address| self.owner_at(port, *address))
             }
         };
         owner.map(str::to_owned)
@@ -126,7 +144,8 @@ impl<'c, 'a> Held<'c, 'a> {
         public.find_map(|address| self.at.get(&(port, address)).map(|owner| &**owner))
     }
 
-    fn owner_at(&self, port: NodePort, address: IpAddr) -> Option<&str> {
+    /// The owner of a port at an address.
+    pub(super) fn owner_at(&self, port: NodePort, address: IpAddr) -> Option<&str> {
         if let Some(owner) = self.at.get(&(port, address)) {
             return Some(owner);
         }

@@ -3,22 +3,23 @@
 //! Each node is a real `ballast-controller run`; one thread stands for all data planes: it answers `/readyz` and acknowledges tables.
 //! With FIGURES=1 there are fifty, else a few.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpListener;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use super::{FIRST_PORT, holds, in_time, make_many, promised, quiet, tell, until_all_published};
 use crate::backends::service;
 use crate::corner::{Corner, NODES, PUBLISHERS, with_its_own_server, words};
-use crate::figures::{holds, in_time, make_many, promised, quiet};
 use crate::plane::Host;
 use crate::process::{Process, until};
 use support::program::program;
@@ -30,7 +31,7 @@ fn many_nodes_ask_little() {
         corner.publish(&[]);
         for number in 0..services {
             let extra = "  allocateLoadBalancerNodePorts: false\n";
-            corner.apply(&service(&format!("s{number}"), 10_000 + number, extra));
+            corner.apply(&service(&format!("s{number}"), FIRST_PORT + number, extra));
         }
         let published_at = |addresses: usize| {
             let all = corner.plane.admin.list("Service", corner.name);
@@ -51,11 +52,21 @@ fn many_nodes_ask_little() {
         }
         let renewals = renewals(&asked);
         let most = renewals.values().max().copied().unwrap_or_default();
-        println!("{count} nodes at rest: at most {most} writes of a node in {seconds} s");
+        let what = format!("{count} nodes at rest: writes of a node in {seconds} s, at most");
+        holds(&what, most, 6);
         assert!(renewals.len() == count && most <= 6, "{renewals:?}");
+        let reads = asked.iter().filter(|entry| entry["verb"] != "patch");
+        let reads = reads.filter(|entry| entry["verb"] != "watch").count();
+        holds(
+            &format!("{count} nodes at rest: reads but watches"),
+            reads,
+            0,
+        );
+        ports_that_change(corner, count);
 
         // A change of a table that is none of what listens.
         let (before, writes) = (corner.asked_by(NODES).len(), corner.writes().len());
+        let begun = Instant::now();
         for round in 0..20 {
             let change = json!({"ballast.dev/description": round.to_string()});
             corner.annotate("s7", &change);
@@ -64,10 +75,13 @@ fn many_nodes_ask_little() {
         let asked = corner.asked_by(NODES).split_off(before);
         let renewals = self::renewals(&asked);
         let most = renewals.values().max().copied().unwrap_or_default();
+        let lasted = begun.elapsed();
         println!(
-            "{count} nodes while a Service changes 20 times in 8 s: at most {most} writes of a node"
+            "{count} nodes while a Service changes 20 times in {lasted:.1?}: at most {most} writes of a node"
         );
-        assert!(most <= 4, "{renewals:?}");
+        // A renewal in 4 s. On a busy machine the changes take longer than 8 s.
+        let renewed = usize::try_from(lasted.as_secs() / 4).expect("a few seconds");
+        assert!(most <= renewed + 2, "{lasted:?}: {renewals:?}");
         assert_eq!(corner.writes().len(), writes, "and none of the publisher");
 
         let begun = Instant::now();
@@ -99,6 +113,47 @@ fn many_nodes_ask_little() {
     });
 }
 
+/// Services come and go all the time.
+fn ports_that_change(corner: &Corner<'_>, nodes: usize) {
+    let lasts = Duration::from_secs(if promised() { 60 } else { 12 });
+    let (before, begun) = (corner.asked_by(NODES).len(), Instant::now());
+    let mut number = 0;
+    while begun.elapsed() < lasts {
+        let name = format!("flips-{}", number % 10);
+        match number / 10 % 2 {
+            0 => {
+                let extra = "  allocateLoadBalancerNodePorts: false\n";
+                corner.apply(&service(&name, 8_000 + number, extra));
+            }
+            _ => corner.delete("Service", &name),
+        }
+        number += 1;
+        support::pause(Duration::from_millis(250));
+    }
+    let minutes = begun.elapsed().as_secs_f64() / 60.0;
+    let asked = corner.asked_by(NODES).split_off(before);
+    let most = renewals(&asked).into_values().max().unwrap_or_default();
+    let most = f64::from(u32::try_from(most).unwrap_or(u32::MAX)) / minutes;
+    let what = format!(
+        "{nodes} nodes while ports change all the time: writes of a node a minute, at most"
+    );
+    holds(&what, most.floor(), 15.0);
+    for left in 0..10 {
+        let name = format!("flips-{left}");
+        if corner.read("Service", &name).is_some() {
+            corner.delete("Service", &name);
+        }
+    }
+    until("the end of those", || {
+        let all = corner.plane.admin.list("Service", corner.name);
+        let names = all
+            .iter()
+            .filter_map(|one| one["metadata"]["name"].as_str());
+        !names.into_iter().any(|name| name.starts_with("flips-"))
+    });
+    support::pause(Duration::from_secs(5));
+}
+
 fn a_node_that_dies_leaves_the_statuses_of_thousands_of_services() {
     with_its_own_server("dying", |corner| {
         let services = if promised() { 5000 } else { 200 };
@@ -111,33 +166,10 @@ fn a_node_that_dies_leaves_the_statuses_of_thousands_of_services() {
         let begun = Instant::now();
         fleet.nodes.pop().expect("a node").crash();
         until_all_published(corner, services, 1);
-        println!(
-            "a dead node has left the statuses of {services} Services after {:.1?}",
-            begun.elapsed()
-        );
+        let what = format!("a dead node has left the statuses of {services} Services after");
+        tell(&what, begun.elapsed());
         drop(fleet);
     });
-}
-
-/// Waits until so many Services are published, each at so many addresses.
-fn until_all_published(corner: &Corner<'_>, services: usize, addresses: usize) {
-    let (tell, told) = mpsc::channel();
-    let mut published = BTreeSet::new();
-    let admin = &corner.plane.admin;
-    admin.follow("Service", corner.name, "", 600, move |service| {
-        let name = service["metadata"]["name"].as_str().unwrap_or_default();
-        let ingress = service["status"]["loadBalancer"]["ingress"].as_array();
-        match ingress.map_or(0, Vec::len) == addresses {
-            true => published.insert(name.to_owned()),
-            false => published.remove(name),
-        };
-        let is_over = published.len() == services;
-        if is_over {
-            tell.send(()).ok();
-        }
-        !is_over
-    });
-    told.try_recv().expect("all are published in time");
 }
 
 /// How often each node has written its Lease.
@@ -151,14 +183,14 @@ fn renewals(asked: &[Value]) -> BTreeMap<String, usize> {
 }
 
 /// Nodes on one machine, and what passes for their data planes.
-struct Fleet {
-    nodes: Vec<Process>,
+pub(super) struct Fleet {
+    pub(super) nodes: Vec<Process>,
     ended: Arc<AtomicBool>,
     _host: Host,
 }
 
 impl Fleet {
-    fn start(corner: &Corner<'_>, count: usize) -> Self {
+    pub(super) fn start(corner: &Corner<'_>, count: usize) -> Self {
         let host = corner.yard.host();
         let ended = Arc::new(AtomicBool::new(false));
         let dataplane = format!("{}:1936", host.address);
@@ -233,8 +265,15 @@ fn be_ready(listener: &TcpListener) {
 /// Says of every table that it is served.
 fn acknowledge(folders: &[PathBuf], ended: &AtomicBool) {
     let mut known = BTreeMap::new();
+    let mut seen = BTreeMap::new();
     while !ended.load(Ordering::Relaxed) {
         for folder in folders {
+            let metadata = fs::metadata(folder.join("table.json"));
+            let inode = metadata.ok().map(|metadata| metadata.ino());
+            // A table may be of many MiB.
+            if inode.is_none() || seen.insert(folder, inode) == Some(inode) {
+                continue;
+            }
             let text = fs::read_to_string(folder.join("table.json")).unwrap_or_default();
             let table: Value = serde_json::from_str(&text).unwrap_or_default();
             let generation = table["generation"].clone();

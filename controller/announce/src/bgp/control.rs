@@ -1,0 +1,88 @@
+//! The answers of BIRD on its control socket.
+
+use std::collections::BTreeMap;
+
+use super::PREFIX;
+
+/// A whole answer: lines with their codes, the last of which ends it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reply {
+    lines: Vec<(u16, String)>,
+}
+
+impl Reply {
+    /// Why it says no. Codes from 8000 are errors while it ran, codes from 9000 errors in the command.
+    #[must_use]
+    pub fn error(&self) -> Option<&str> {
+        let mut lines = self.lines.iter();
+        let error = lines.find(|(code, _)| *code >= FIRST_ERROR);
+        error.map(|(_, line)| line.as_str())
+    }
+}
+
+/// Reads an answer from what has come. `None`: it is not whole yet.
+#[must_use]
+pub fn read_reply(text: &str) -> Option<Reply> {
+    let mut lines: Vec<(u16, String)> = Vec::new();
+    for line in text.split_inclusive('\n') {
+        let line = line.strip_suffix('\n')?;
+        if let Some(more) = line.strip_prefix(' ') {
+            let code = lines.last().map_or(0, |(code, _)| *code);
+            lines.push((code, more.to_owned()));
+            continue;
+        }
+        let (code, rest) = line.split_at_checked(4)?;
+        let code = code.parse().ok()?;
+        let is_last = rest.starts_with(' ');
+        lines.push((code, rest.chars().skip(1).collect()));
+        if is_last {
+            return Some(Reply { lines });
+        }
+    }
+    None
+}
+
+/// The states of the sessions, as BIRD reports them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sessions {
+    /// Whether the session with each peer stands, and what BIRD says of it.
+    pub peers: BTreeMap<String, (bool, String)>,
+    /// Whether BFD sees each neighbour, by address.
+    pub bfd: BTreeMap<String, bool>,
+}
+
+/// Reads the answers to `show protocols` and `show bfd sessions`.
+#[must_use]
+pub fn read_sessions(protocols: &Reply, bfd: &Reply) -> Sessions {
+    let mut sessions = Sessions::default();
+    for (_, line) in protocols.lines.iter().filter(|(code, _)| *code == PROTOCOL) {
+        let mut words = line.split_whitespace();
+        let name = words.next().and_then(|name| name.strip_prefix(PREFIX));
+        let Some(name) = name else {
+            continue;
+        };
+        // After the protocol, the table, the state and since when it is so.
+        let info: Vec<&str> = words.skip(3).skip_while(|word| is_time(word)).collect();
+        let stands = info.first() == Some(&"Established");
+        sessions
+            .peers
+            .insert(name.to_owned(), (stands, info.join(" ")));
+    }
+    for (_, line) in bfd.lines.iter().filter(|(code, _)| *code == BFD) {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        if let [address, _, state, ..] = words[..]
+            && address.parse::<std::net::IpAddr>().is_ok()
+        {
+            sessions.bfd.insert(address.to_owned(), state == "Up");
+        }
+    }
+    sessions
+}
+
+fn is_time(word: &str) -> bool {
+    word.starts_with(|letter: char| letter.is_ascii_digit())
+}
+
+const FIRST_ERROR: u16 = 8000;
+const PROTOCOL: u16 = 1002;
+const BFD: u16 = 1020;

@@ -1,0 +1,269 @@
+//! The configuration, and what BIRD says of it where BIRD is installed.
+
+use std::process::Command;
+
+use super::*;
+use crate::file::parse;
+
+const FULL: &str = include_str!("../../../../templates/announce-full.yaml");
+
+fn bgp_of(text: &str) -> Bgp {
+    parse(text.as_bytes()).unwrap().bgp.unwrap()
+}
+
+fn addresses(all: &[&str]) -> Vec<IpAddr> {
+    all.iter().map(|one| one.parse().unwrap()).collect()
+}
+
+#[test]
+fn the_full_example_has_this_configuration() {
+    let bgp = bgp_of(FULL);
+    let text = configuration(&bgp, &addresses(&["198.51.100.7", "2001:db8::7"]));
+    assert_eq!(text, EXPECTED);
+    let turned = configuration(&bgp, &addresses(&["2001:db8::7", "198.51.100.7"]));
+    assert_eq!(turned, text);
+}
+
+#[test]
+fn a_session_without_a_hold_time_keeps_nothing_alive() {
+    let bgp = bgp_of(&FULL.replace("hold-time: 3s", "hold-time: 0s"));
+    let text = configuration(&bgp, &[]);
+    assert!(text.contains("    hold time 0;\n") && !text.contains("keepalive time 1;"));
+}
+
+const EXPECTED: &str = r#"# Written by ballast-controller announce, and written again when anything changes.
+log stderr all;
+router id 10.0.0.1;
+
+protocol device {
+}
+
+protocol bfd {
+}
+
+ipv4 table ballast_ipv4;
+protocol static ballast_static_ipv4 {
+    ipv4 { table ballast_ipv4; };
+    route 198.51.100.7/32 blackhole;
+}
+
+ipv6 table ballast_ipv6;
+protocol static ballast_static_ipv6 {
+    ipv6 { table ballast_ipv6; };
+    route 2001:db8::7/128 blackhole;
+}
+
+protocol bgp 'ballast.tor' {
+    local 10.0.0.1 as 64512;
+    neighbor 10.0.0.254 port 179 as 64513;
+    interface "eth0";
+    direct;
+    hold time 3;
+    keepalive time 1;
+    connect delay time 1; connect retry time 1; error wait time 1, 1;
+    password "secret";
+    graceful restart on;
+    bfd { min rx interval 100 ms; min tx interval 100 ms; multiplier 3; passive off; };
+    ipv4 {
+        table ballast_ipv4;
+        import none;
+        export filter {
+            if net ~ [ 198.51.100.7/32 ] then {
+                bgp_local_pref = 150;
+                bgp_community.add((64512, 7));
+                bgp_large_community.add((64512, 1, 2));
+                accept;
+            }
+            reject;
+        };
+    };
+}
+
+protocol bgp 'ballast.core' {
+    local as 64512;
+    neighbor 2001:db8:1::1 port 179 as 64512;
+    router id 10.0.0.9;
+    multihop;
+    vrf "red";
+    hold time 90;
+    keepalive time 30;
+    ipv6 {
+        table ballast_ipv6;
+        import none;
+        export filter {
+            if net ~ [ 2001:db8::7/128 ] then {
+                accept;
+            }
+            reject;
+        };
+    };
+}
+"#;
+
+/// A file with one peer for each of these lines, and these advertisements.
+fn file(advertisements: &str) -> String {
+    format!(
+        "version: 1
+node: a
+bgp:
+  bird: {{config: c, socket: s}}
+  router-id: 10.0.0.1
+  my-asn: 64512
+  peers:
+    - {{name: a, peer-asn: 1, peer-address: 10.0.0.2}}
+    - {{name: b, peer-asn: 2, peer-address: 10.0.0.3}}
+    - {{name: c, peer-asn: 3, peer-address: \"2001:db8::1\"}}
+{advertisements}"
+    )
+}
+
+/// The prefixes that a peer is told, each with its attributes.
+fn told(advertisements: &str, peer: usize) -> Vec<String> {
+    let bgp = bgp_of(&file(advertisements));
+    let addresses = addresses(&["192.0.2.10", "192.0.2.11", "198.51.100.7", "2001:db8::7"]);
+    let export = exported(&bgp.peers[peer], &bgp.advertisements, &addresses);
+    let lines = export.iter().flat_map(|(marks, prefixes)| {
+        let marks = format!("{:?} {:?}", marks.local_pref, marks.communities.len());
+        prefixes
+            .iter()
+            .map(move |prefix| format!("{prefix} {marks}"))
+    });
+    lines.collect()
+}
+
+#[test]
+fn several_advertisements_of_one_prefix_are_one_and_others_stand_beside_it() {
+    let text = "  advertisements:
+    - {aggregation-length: 24, communities: [\"1:1\"]}
+    - {communities: [\"1:2\"], peers: [a]}
+    - {communities: [\"1:2\", \"large:1:2:3\"], local-pref: 7, peers: [b]}
+    - {communities: [\"1:3\"], local-pref: 7, peers: [b]}
+";
+    assert_eq!(
+        told(text, 0),
+        [
+            "192.0.2.0/24 None 1",
+            "198.51.100.0/24 None 1",
+            "192.0.2.10/32 None 1",
+            "192.0.2.11/32 None 1",
+            "198.51.100.7/32 None 1",
+        ]
+    );
+    assert_eq!(
+        told(text, 1)[2..],
+        [
+            "192.0.2.10/32 Some(7) 3",
+            "192.0.2.11/32 Some(7) 3",
+            "198.51.100.7/32 Some(7) 3"
+        ]
+    );
+    assert_eq!(told(text, 2), ["2001:db8::7/128 None 1"]);
+}
+
+#[test]
+fn an_advertisement_of_some_addresses_says_nothing_of_the_others() {
+    let text = "  advertisements:
+    - {addresses: [192.0.2.10, \"2001:db8::7\"], communities: [\"1:1\"]}
+    - {addresses: [198.51.100.7], aggregation-length: 24, peers: [b]}
+";
+    assert_eq!(told(text, 0), ["192.0.2.10/32 None 1"]);
+    assert_eq!(
+        told(text, 1),
+        ["198.51.100.0/24 None 0", "192.0.2.10/32 None 1"]
+    );
+    assert_eq!(told(text, 2), ["2001:db8::7/128 None 1"]);
+}
+
+#[test]
+fn without_advertisements_each_address_is_told_to_all_and_without_addresses_nothing_is() {
+    let bgp = bgp_of(&file(""));
+    let text = configuration(&bgp, &addresses(&["192.0.2.10"]));
+    assert_eq!(text.matches("if net ~ [ 192.0.2.10/32 ] then {").count(), 2);
+    let text = configuration(&bgp, &[]);
+    assert_eq!(text.matches("route").count(), 1, "router id only: {text}");
+    assert_eq!(text.matches("reject;").count(), 3);
+}
+
+/// `bird -p` reads a configuration and does nothing else.
+#[test]
+fn bird_takes_every_configuration() {
+    let bird = std::env::var("BIRD").unwrap_or_else(|_| "bird".to_owned());
+    if Command::new(&bird).arg("--version").output().is_err() {
+        assert!(std::env::var_os("CI").is_none(), "bird is not installed");
+        println!("SKIP: bird is not installed");
+        return;
+    }
+    let many: Vec<String> = (0..=255).map(|last| format!("192.0.2.{last}")).collect();
+    let many: Vec<&str> = many.iter().map(String::as_str).collect();
+    for (name, text, all) in [
+        ("full", FULL.to_owned(), vec!["198.51.100.7", "2001:db8::7"]),
+        ("empty", file(""), vec![]),
+        (
+            "many",
+            file("  advertisements: [{communities: [\"1:2\"]}, {aggregation-length: 20}]\n"),
+            many,
+        ),
+        (
+            "link-local",
+            file("").replace("\"2001:db8::1\"", "\"fe80::1\", interface: eth0"),
+            vec!["2001:db8::7"],
+        ),
+    ] {
+        let path = std::env::temp_dir().join(format!("ballast-bird-{}-{name}", std::process::id()));
+        std::fs::write(&path, configuration(&bgp_of(&text), &addresses(&all))).unwrap();
+        let output = Command::new(&bird)
+            .arg("-p")
+            .arg("-c")
+            .arg(&path)
+            .output()
+            .unwrap();
+        std::fs::remove_file(&path).unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{name}: {said}");
+    }
+}
+
+#[test]
+fn an_answer_of_bird_is_read_once_it_is_whole() {
+    let answer = "0002-Reading configuration from bird.conf\n8002 bird.conf:3:1 syntax error\n";
+    for length in 0..answer.len() {
+        assert_eq!(read_reply(answer.get(..length).unwrap()), None, "{length}");
+    }
+    let error = read_reply(answer).unwrap();
+    assert_eq!(error.error(), Some("bird.conf:3:1 syntax error"));
+    let good = read_reply("0002-Reading configuration from bird.conf\n0003 Reconfigured\n");
+    assert_eq!(good.unwrap().error(), None);
+    assert_eq!(read_reply("nonsense\n"), None);
+}
+
+#[test]
+fn sessions_are_read_from_what_bird_shows() {
+    let protocols = "2002-Name       Proto      Table      State  Since         Info
+1002-device1    Device     ---        up     09:41:00.123  
+ ballast.tor BGP        ---        up     09:41:04.017  Established   
+ ballast.core BGP        ---        start  2026-11-26 09:41:04  Active        Socket: Connection refused
+ other      BGP        ---        up     09:41:04.017  Established   
+0000 
+";
+    let bfd = "1020-bfd1:
+ IP address                Interface  State      Since         Interval  Timeout
+ 10.0.0.254                eth0       Up         09:41:04.100    0.100    0.300
+ 2001:db8:1::1             ---        Down       09:41:04.100    1.000    0.000
+0000 
+";
+    let found = read_sessions(&read_reply(protocols).unwrap(), &read_reply(bfd).unwrap());
+    let state = |name: &str| found.peers[name].clone();
+    assert_eq!(found.peers.len(), 2);
+    assert_eq!(state("tor"), (true, "Established".to_owned()));
+    assert_eq!(
+        state("core"),
+        (false, "Active Socket: Connection refused".to_owned())
+    );
+    assert_eq!(
+        found.bfd.into_iter().collect::<Vec<_>>(),
+        [
+            ("10.0.0.254".to_owned(), true),
+            ("2001:db8:1::1".to_owned(), false)
+        ]
+    );
+}

@@ -1,0 +1,348 @@
+//! The addresses of the file on this node: who owns each, and what is done for it.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{Action, DataPlane, Event, Node, candidates, claimant};
+use crate::ack::{State as AckState, Status};
+use crate::file::{Address, Mode};
+use crate::frames::{self, Mac};
+use crate::l2::{Act, Claimant, L2, Obstacle};
+use crate::membership::State;
+use crate::owner::{Candidate, owner};
+
+/// An address that is on an interface of this host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Present {
+    /// The number of the interface.
+    pub interface: u32,
+    /// The address.
+    pub address: IpAddr,
+    /// Whether a process of ours put it there, whatever the file says of it.
+    pub is_ours: bool,
+}
+
+/// An address on this node.
+pub(super) struct Entry {
+    pub(super) l2: L2,
+    /// The interface that is to carry it.
+    pub(super) interface: Option<u32>,
+    /// Its place in the file.
+    place: usize,
+    /// Why the system refused to put it on the interface. Another node takes it, and this one only tries again where there is no
+    /// other. It ends when the file or the network changes, or when it succeeds.
+    pub(super) barred: Option<String>,
+    pub(super) status: Status,
+}
+
+impl Node {
+    /// One entry for each address of the file, on the interface that the network has for it now.
+    pub(super) fn match_entries(&mut self, now: Duration) {
+        let file = Arc::clone(&self.file);
+        let wanted: BTreeSet<IpAddr> = file.addresses.iter().map(|one| one.address).collect();
+        let known = self.entries.keys().copied();
+        let gone: Vec<IpAddr> = known.filter(|one| !wanted.contains(one)).collect();
+        for address in gone {
+            self.release(now, address);
+            self.entries.remove(&address);
+        }
+        for (place, one) in file.addresses.iter().enumerate() {
+            let chosen = match one.mode {
+                Mode::L2 => self.network.choose(one.address, &one.interface),
+                Mode::Bgp => None,
+            };
+            let chosen = chosen.map(|interface| interface.index);
+            let since = self.wall(now);
+            let entry = self.entries.entry(one.address).or_insert_with(|| Entry {
+                l2: L2::default(),
+                interface: chosen,
+                place,
+                barred: None,
+                status: Status {
+                    address: one.address,
+                    state: AckState::NotReady,
+                    owner: None,
+                    since,
+                    detail: String::new(),
+                },
+            });
+            entry.place = place;
+            if entry.interface != chosen {
+                // An interface that goes down keeps its addresses, so the address is removed.
+                self.release(now, one.address);
+                if let Some(entry) = self.entries.get_mut(&one.address) {
+                    entry.interface = chosen;
+                }
+            }
+        }
+    }
+
+    /// Brings the addresses that are on interfaces in line with those that are held. It is called when everything that was asked for
+    /// before is done. What is there at first was left by an earlier process of this node: it stays until the owners are known, so
+    /// that a start interrupts nobody.
+    pub fn set_addresses(&mut self, now: Duration, present: &[Present]) {
+        let is_first = !std::mem::replace(&mut self.has_looked, true);
+        let file = Arc::clone(&self.file);
+        let wanted = file.addresses.iter().filter(|one| one.mode == Mode::L2);
+        let wanted: BTreeSet<IpAddr> = wanted.map(|one| one.address).collect();
+        let is_going = |action: &Action, one: &Present| {
+            let (interface, address) = (one.interface, one.address);
+            *action == Action::Remove { interface, address }
+        };
+        for one in present {
+            let (interface, address) = (one.interface, one.address);
+            if self.actions.iter().any(|action| is_going(action, one)) {
+                continue;
+            }
+            let entry = self.entries.get_mut(&address);
+            match entry.filter(|entry| entry.interface == Some(interface)) {
+                Some(entry) if entry.l2.is_held() => {}
+                Some(entry) if is_first => entry.l2.adopt(now),
+                _ if one.is_ours || wanted.contains(&address) => {
+                    self.actions.push(Action::Remove { interface, address });
+                    self.actions.push(Action::Tell(Event::Left(address)));
+                }
+                _ => {}
+            }
+        }
+        let present = present.iter().map(|one| (one.interface, one.address));
+        let present: BTreeSet<(u32, IpAddr)> = present.collect();
+        for held in self.held() {
+            if !present.contains(&held)
+                && let Some(entry) = self.entries.get_mut(&held.1)
+            {
+                entry.l2.lost();
+                self.actions.push(Action::Tell(Event::Lost(held.1)));
+                self.is_stale = true;
+            }
+        }
+        self.is_stale |= is_first;
+        self.settle(now);
+    }
+
+    /// Whether this node could hold the address, if its standing allows it.
+    pub(super) fn could_hold(&self, address: &Address) -> bool {
+        let entry = self.entries.get(&address.address);
+        let is_free =
+            entry.is_some_and(|entry| entry.interface.is_some() && entry.barred.is_none());
+        self.can_hold(address) && is_free
+    }
+
+    /// Whether the system refused the address, and nothing else is in the way.
+    fn is_last_resort_for(&self, address: &Address) -> bool {
+        let entry = self.entries.get(&address.address);
+        let is_barred =
+            entry.is_some_and(|entry| entry.interface.is_some() && entry.barred.is_some());
+        self.can_hold(address) && is_barred && self.own_standing().is_some()
+    }
+
+    /// Addresses that the system refused may be tried again.
+    pub(super) fn lift_bars(&mut self) {
+        for entry in self.entries.values_mut() {
+            entry.barred = None;
+        }
+    }
+
+    /// Chooses the owner of each address, and takes and gives up what follows from it.
+    pub(super) fn choose_owners(&mut self, now: Duration, others: &[(String, Option<State>)]) {
+        let file = Arc::clone(&self.file);
+        for one in &file.addresses {
+            if one.mode == Mode::Bgp {
+                let (state, owner) = match self.can_hold(one) {
+                    true => (AckState::Held, Some(file.node.clone())),
+                    false => (AckState::NotReady, None),
+                };
+                if let Some(entry) = self.entries.get_mut(&one.address) {
+                    entry.status.owner = owner;
+                }
+                self.set_status(now, one.address, state, String::new());
+                continue;
+            }
+            let own = self.own_standing().filter(|_| self.could_hold(one));
+            let own = own.map(|standing| Candidate {
+                name: &file.node,
+                standing,
+            });
+            let owner = owner(one.address, candidates(one, others).chain(own));
+            let owner = match owner {
+                None if self.is_last_resort_for(one) => Some(&*file.node),
+                owner => owner,
+            };
+            let Some(entry) = self.entries.get_mut(&one.address) else {
+                continue;
+            };
+            // The last one that can hold an address keeps it until it is not served any more, and one that begins keeps what it has
+            // until it knows the others: better served late than nowhere.
+            let is_served = self.data_plane != DataPlane::Gone && one.nodes.contains(&file.node);
+            let last = owner.is_none() && is_served;
+            let stays = (last || self.career.is_beginning()) && entry.l2.is_held();
+            if let Some(Obstacle::Claimed(Claimant::Foreign(mac))) = entry.l2.obstacle()
+                && let Some(by) = claimant(self.members.as_ref(), *mac)
+            {
+                entry.l2.introduced(now, by);
+            }
+            let acts = entry.l2.want(now, owner == Some(&file.node) || stays);
+            if entry.status.owner.as_deref() != owner {
+                entry.status.owner = owner.map(str::to_owned);
+                self.noted += 1;
+            }
+            self.act(one.address, &acts);
+            self.note(now, one.address);
+        }
+    }
+
+    /// Does what an address asks for.
+    pub(super) fn act(&mut self, address: IpAddr, acts: &[Act]) {
+        let entry = self.entries.get(&address);
+        let Some(interface) = entry.and_then(|entry| entry.interface) else {
+            return;
+        };
+        let mut interfaces = self.network.interfaces.iter();
+        let mac = interfaces
+            .find(|one| one.index == interface)
+            .map(|one| one.mac);
+        for act in acts {
+            let frames = match (act, mac) {
+                (Act::Probe, Some(mac)) => {
+                    let bytes = frames::probe(mac, address);
+                    self.actions.push(Action::Probe {
+                        interface,
+                        address,
+                        bytes,
+                    });
+                    Vec::new()
+                }
+                (Act::Announce, Some(mac)) => frames::announcement(mac, address),
+                (Act::Probe | Act::Announce, None) => Vec::new(),
+                (Act::Take, _) => {
+                    self.actions.push(Action::Add { interface, address });
+                    *self.counters.moves.entry("taken").or_default() += 1;
+                    Vec::new()
+                }
+                (Act::Release, _) => {
+                    self.actions.push(Action::Remove { interface, address });
+                    *self.counters.moves.entry("given-up").or_default() += 1;
+                    Vec::new()
+                }
+            };
+            let frames = frames.into_iter();
+            self.actions
+                .extend(frames.map(|bytes| Action::Frame { interface, bytes }));
+        }
+    }
+
+    fn release(&mut self, now: Duration, address: IpAddr) {
+        if let Some(entry) = self.entries.get_mut(&address) {
+            let acts = entry.l2.want(now, false);
+            self.act(address, &acts);
+        }
+    }
+
+    /// Writes down what became of an address that one node holds.
+    pub(super) fn note(&mut self, now: Duration, address: IpAddr) {
+        let Some(entry) = self.entries.get(&address) else {
+            return;
+        };
+        let one = self.file.addresses.get(entry.place);
+        let Some(one) = one.filter(|one| one.address == address) else {
+            return;
+        };
+        let why_not = match self.data_plane {
+            DataPlane::Gone | DataPlane::Unready => "the data plane is not ready",
+            DataPlane::Ready if self.is_leaving => "this node leaves",
+            DataPlane::Ready => "the file says ready: false",
+        };
+        let (state, detail) = match entry.l2.obstacle() {
+            Some(Obstacle::Claimed(Claimant::Foreign(mac))) if entry.l2.is_held() => {
+                let text = format!("the host {} says that it has it, too", text_of(*mac));
+                (AckState::Held, text)
+            }
+            _ if entry.l2.is_held() => (AckState::Held, String::new()),
+            Some(Obstacle::Claimed(Claimant::Living(name))) if entry.l2.is_stuck() => {
+                let text = format!(
+                    "{name} has it and does not give it up; remove it there: ip address del {address} dev INTERFACE"
+                );
+                (AckState::NotOurs, text)
+            }
+            Some(obstacle) => told(obstacle),
+            None if !one.nodes.contains(&self.file.node) => (AckState::NotOurs, String::new()),
+            None if !self.can_hold(one) => (AckState::NotReady, why_not.to_owned()),
+            None if entry.interface.is_none() => (AckState::NoInterface, NO_INTERFACE.to_owned()),
+            None if entry.barred.is_some() => refused(entry.barred.as_deref().unwrap_or_default()),
+            None => (AckState::NotOurs, String::new()),
+        };
+        self.set_status(now, address, state, detail);
+    }
+
+    fn set_status(&mut self, now: Duration, address: IpAddr, state: AckState, detail: String) {
+        let since = self.wall(now);
+        let Some(entry) = self.entries.get_mut(&address) else {
+            return;
+        };
+        let last = &entry.status;
+        if last.state == state && last.detail == detail {
+            return;
+        }
+        entry.status = Status {
+            address,
+            state,
+            owner: last.owner.clone(),
+            since: if last.state == state {
+                last.since
+            } else {
+                since
+            },
+            detail,
+        };
+        self.noted += 1;
+        let event = Event::Address(entry.status.clone());
+        self.actions.push(Action::Tell(event));
+    }
+
+    /// Milliseconds since 1970, as far as the clock had them when the process began.
+    fn wall(&self, now: Duration) -> u64 {
+        let passed = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
+        self.epoch.saturating_add(passed)
+    }
+}
+
+/// An obstacle, for the ack.
+fn told(obstacle: &Obstacle) -> (AckState, String) {
+    match obstacle {
+        Obstacle::Refused(why) => refused(why),
+        Obstacle::Claimed(Claimant::Living(name)) => (
+            AckState::NotOurs,
+            format!("{name} still has it, and is about to give it up"),
+        ),
+        Obstacle::Claimed(Claimant::Dead(name)) => (
+            AckState::NotOurs,
+            format!(
+                "{name} answers for it, but not to datagrams; see that nothing blocks the members' port, and that its announcer runs"
+            ),
+        ),
+        Obstacle::Claimed(Claimant::Foreign(mac)) => (
+            AckState::Conflict,
+            format!(
+                "the host {} has it and is no member; take it from that host",
+                text_of(*mac)
+            ),
+        ),
+    }
+}
+
+fn refused(why: &str) -> (AckState, String) {
+    let remedy =
+        "see that the announcer has CAP_NET_ADMIN, and that nothing else put the address there";
+    let detail = format!("the system refused it: {why}; {remedy}");
+    (AckState::NoInterface, detail)
+}
+
+fn text_of(mac: Mac) -> String {
+    let bytes: Vec<String> = mac.iter().map(|byte| format!("{byte:02x}")).collect();
+    bytes.join(":")
+}
+
+const NO_INTERFACE: &str =
+    "no interface can carry it; see interface in the file, and the routes of this host";

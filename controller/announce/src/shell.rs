@@ -1,0 +1,244 @@
+//! The announcer as a process: sockets, files, clocks and signals around a [`Node`].
+//!
+//! One thread runs everything. Addresses and frames leave through one queue, so that they are done in the order in which the node
+//! asked for them, and datagrams of the members never wait for the kernel's tables.
+
+mod admin;
+mod bird;
+mod data_plane;
+mod files;
+mod kernel;
+mod life;
+mod netlink;
+mod packets;
+mod sys;
+
+use std::collections::BTreeSet;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ballast_core::table::Problem;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+
+use crate::ack::{Ack, Refused, State, Status, Wrong};
+use admin::Shown;
+pub use admin::{parse as parse_admin, table};
+pub use files::{Wanted, read};
+use files::{Watch, replace};
+use life::{End, live};
+
+/// The arguments of the process.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The file.
+    pub file: PathBuf,
+    /// The file of the ack. `None`: `announce-ack.json` beside the file.
+    pub ack: Option<PathBuf>,
+    /// The admin address.
+    pub admin: Option<SocketAddr>,
+}
+
+/// Why the announcer cannot go on.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    /// The system refused something that the announcer needs.
+    #[error("{what}: {error}; {remedy}")]
+    System {
+        /// The attempt.
+        what: String,
+        /// The error of the system.
+        error: io::Error,
+        /// The remedy.
+        remedy: &'static str,
+    },
+}
+
+impl Failure {
+    pub(crate) fn of(
+        what: impl Into<String>,
+        remedy: &'static str,
+    ) -> impl FnOnce(io::Error) -> Self {
+        let what = what.into();
+        move |error| Self::System {
+            what,
+            error,
+            remedy,
+        }
+    }
+}
+
+/// Announces until SIGTERM or SIGINT.
+///
+/// # Errors
+/// A socket that the announcer needs cannot be opened.
+pub fn run(options: &Options) -> Result<(), Failure> {
+    if sys::run_first().is_err() {
+        let nice = rustix::process::setpriority_process(None, -10);
+        if nice.is_err() {
+            tracing::warn!(
+                "runs with the priority of every other process: SCHED_FIFO and a nice value of -10 are not permitted. On a busy host it may seem dead; give it CAP_SYS_NICE"
+            );
+        }
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    let runtime = runtime.map_err(Failure::of("the runtime", "see the limits of this process"))?;
+    runtime.block_on(serve(options))
+}
+
+async fn serve(options: &Options) -> Result<(), Failure> {
+    let mut reporter = Reporter::new(options);
+    if let Some(address) = options.admin {
+        let listener = TcpListener::bind(address).await;
+        let what = format!("the admin address {address}");
+        let listener =
+            listener.map_err(Failure::of(what, "give another one with --admin, or none"))?;
+        tokio::spawn(admin::serve(listener, reporter.shown.subscribe()));
+    }
+    let mut end = Signals::new()?;
+    let watch = Watch::of(&options.file);
+    let mut next = None;
+    loop {
+        let wanted = match next.take().map_or_else(|| read(&options.file), Ok) {
+            Ok(wanted) => wanted,
+            Err(problems) => {
+                reporter.refuse(&problems);
+                tokio::select! {
+                    () = watch.changed() => {}
+                    () = tokio::time::sleep(LOOK_EVERY) => {}
+                    () = end.come() => return Ok(()),
+                }
+                continue;
+            }
+        };
+        match live(options, wanted, &watch, &mut end, &mut reporter).await? {
+            End::Asked => return Ok(()),
+            // The node, its socket or its data plane is another one. Addresses stay while it begins again.
+            End::Again(wanted) => next = Some(*wanted),
+        }
+    }
+}
+
+/// SIGTERM and SIGINT.
+struct Signals([tokio::signal::unix::Signal; 2]);
+
+impl Signals {
+    fn new() -> Result<Self, Failure> {
+        let open =
+            |kind| signal(kind).map_err(Failure::of("signals", "see the limits of this process"));
+        Ok(Self([
+            open(SignalKind::terminate())?,
+            open(SignalKind::interrupt())?,
+        ]))
+    }
+
+    async fn come(&mut self) {
+        let [terminate, interrupt] = &mut self.0;
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    }
+}
+
+/// Writes the ack, and shows it at the admin address.
+struct Reporter {
+    path: PathBuf,
+    digest: Option<String>,
+    refused: Option<Vec<Problem>>,
+    shown: watch::Sender<Arc<Shown>>,
+    written: Option<Ack>,
+    /// Whether the last ack could not be written, which was told.
+    has_failed: bool,
+    bird: bird::Link,
+}
+
+impl Reporter {
+    fn new(options: &Options) -> Self {
+        let beside = options.file.with_file_name("announce-ack.json");
+        Self {
+            path: options.ack.clone().unwrap_or(beside),
+            digest: None,
+            refused: None,
+            shown: watch::Sender::default(),
+            written: None,
+            has_failed: false,
+            bird: bird::Link::open(options.file.clone()),
+        }
+    }
+
+    /// The addresses that this node held when the last ack was written, by this process or an earlier one.
+    fn held_before(&self) -> BTreeSet<IpAddr> {
+        let ack = std::fs::read(&self.path).unwrap_or_default();
+        let ack: Option<Ack> = serde_json::from_slice(&ack).ok();
+        let statuses = ack.into_iter().flat_map(|ack| ack.addresses);
+        let held = statuses.filter(|status| status.state == State::Held);
+        held.map(|status| status.address).collect()
+    }
+
+    /// A file is in force.
+    fn take(&mut self, digest: String) {
+        self.digest = Some(digest);
+        self.refused = None;
+    }
+
+    /// Whether the file that is there is refused.
+    fn refuses(&self) -> bool {
+        self.refused.is_some()
+    }
+
+    /// The file that is there is refused. It is told once.
+    fn refuse(&mut self, problems: &[Problem]) {
+        if self.refused.as_deref() == Some(problems) {
+            return;
+        }
+        for problem in problems {
+            tracing::error!("the file is refused, the last good one stays: {problem}");
+        }
+        self.refused = Some(problems.to_vec());
+        let shown = Arc::clone(&self.shown.borrow());
+        let statuses = shown.ack.as_ref().map(|ack| ack.addresses.clone());
+        self.report(statuses.unwrap_or_default(), |_| {});
+    }
+
+    /// Writes the ack if it is another one.
+    fn report(&mut self, addresses: Vec<Status>, more: impl FnOnce(&mut Shown)) {
+        let refused = self.refused.as_ref().map(|problems| Refused {
+            problems: problems.iter().map(Wrong::from).collect(),
+        });
+        let ack = Ack {
+            version: Ack::VERSION,
+            file_digest: self.digest.clone(),
+            refused,
+            addresses,
+        };
+        let mut shown = Shown::clone(&self.shown.borrow());
+        shown.ack = Some(ack.clone());
+        more(&mut shown);
+        self.shown.send_replace(Arc::new(shown));
+        if self.written.as_ref() == Some(&ack) {
+            return;
+        }
+        let bytes = serde_json::to_vec(&ack).unwrap_or_default();
+        match replace(&self.path, &bytes, 0o644) {
+            Ok(()) => {
+                self.written = Some(ack);
+                self.has_failed = false;
+            }
+            Err(error) if !std::mem::replace(&mut self.has_failed, true) => {
+                let path = self.path.display();
+                tracing::error!(%error, "cannot write the ack {path}; it is tried again each second. See that its folder is there, has space, and may be written by this process");
+            }
+            Err(_) => {}
+        }
+    }
+}
+
+/// For changes that inotify does not report.
+const LOOK_EVERY: Duration = Duration::from_secs(1);

@@ -1,0 +1,348 @@
+//! The admin address: /healthz, /readyz, /metrics and /addresses.
+
+use std::convert::Infallible;
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use http_body_util::Full;
+use hyper::body::Bytes;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::TcpListener;
+use tokio::sync::{Semaphore, watch};
+
+use crate::ack::{Ack, State};
+use crate::bgp::Sessions;
+use crate::file::{Address, Mode};
+use crate::membership::Probes;
+use crate::node::Counters;
+
+/// The state that the admin address shows.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Shown {
+    pub(super) ack: Option<Ack>,
+    pub(super) addresses: Vec<Address>,
+    pub(super) members: (usize, usize),
+    pub(super) counters: Counters,
+    pub(super) probes: Option<Probes>,
+    pub(super) sessions: Sessions,
+}
+
+/// Answers for ever.
+pub(super) async fn serve(listener: TcpListener, shown: watch::Receiver<Arc<Shown>>) {
+    // More at once have to wait: they are people and scrapers.
+    let turns = Arc::new(Semaphore::new(MOST));
+    while let Ok(turn) = Arc::clone(&turns).acquire_owned().await {
+        let Ok((stream, _)) = listener.accept().await else {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            continue;
+        };
+        let shown = shown.clone();
+        tokio::spawn(async move {
+            let _turn = turn;
+            let service = service_fn(|request| {
+                let shown = Arc::clone(&shown.borrow());
+                async move { Ok::<_, Infallible>(answer(&request, &shown)) }
+            });
+            let mut server = http1::Builder::new();
+            let server = server
+                .timer(TokioTimer::new())
+                .header_read_timeout(Duration::from_secs(5));
+            let connection = server
+                .keep_alive(false)
+                .serve_connection(TokioIo::new(stream), service);
+            tokio::time::timeout(Duration::from_secs(10), connection)
+                .await
+                .ok();
+        });
+    }
+}
+
+fn answer<B>(request: &Request<B>, shown: &Shown) -> Response<Full<Bytes>> {
+    let is_read = [Method::GET, Method::HEAD].contains(request.method());
+    let is_ready = shown
+        .ack
+        .as_ref()
+        .is_some_and(|ack| ack.file_digest.is_some());
+    let (status, text) = match request.uri().path() {
+        _ if !is_read => (StatusCode::METHOD_NOT_ALLOWED, "only GET\n".to_owned()),
+        "/healthz" => (StatusCode::OK, "ok\n".to_owned()),
+        "/readyz" if is_ready => (StatusCode::OK, "ok\n".to_owned()),
+        "/readyz" => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            "no file is in force\n".to_owned(),
+        ),
+        "/metrics" => (StatusCode::OK, metrics(shown)),
+        "/addresses" => (
+            StatusCode::OK,
+            shown
+                .ack
+                .as_ref()
+                .map(|ack| table(ack, since_1970()))
+                .unwrap_or_default(),
+        ),
+        _ => (
+            StatusCode::NOT_FOUND,
+            "known are /healthz, /readyz, /metrics and /addresses\n".to_owned(),
+        ),
+    };
+    let mut response = Response::new(Full::new(Bytes::from(text)));
+    *response.status_mut() = status;
+    response
+}
+
+fn since_1970() -> Duration {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default()
+}
+
+/// The addresses as people read them: the address first, then its owner, then what it is on this node and for how long. `now` is
+/// the time since 1970.
+#[must_use]
+pub fn table(ack: &Ack, now: Duration) -> String {
+    let mut rows = vec![["ADDRESS", "OWNER", "HERE", "FOR", "DETAIL"].map(str::to_owned)];
+    for one in &ack.addresses {
+        rows.push([
+            one.address.to_string(),
+            one.owner.clone().unwrap_or_else(|| "-".to_owned()),
+            word(one.state).to_owned(),
+            age(now.saturating_sub(Duration::from_millis(one.since))),
+            one.detail.clone(),
+        ]);
+    }
+    let width = |column: usize| {
+        let lengths = rows
+            .iter()
+            .filter_map(|row| row.get(column).map(String::len));
+        lengths.max().unwrap_or_default()
+    };
+    let (first, second, third, fourth) = (width(0), width(1), width(2), width(3));
+    let lines = rows.iter().map(|[address, owner, here, age, detail]| {
+        let line =
+            format!("{address:first$}  {owner:second$}  {here:third$}  {age:>fourth$}  {detail}");
+        format!("{}\n", line.trim_end())
+    });
+    lines.collect()
+}
+
+/// As kubectl shows how old something is.
+fn age(time: Duration) -> String {
+    match time.as_secs() {
+        seconds @ ..120 => format!("{seconds}s"),
+        seconds @ ..7200 => format!("{}m", seconds / 60),
+        seconds @ ..172_800 => format!("{}h", seconds / 3600),
+        seconds => format!("{}d", seconds / 86_400),
+    }
+}
+
+const fn word(state: State) -> &'static str {
+    match state {
+        State::Held => "held",
+        State::NotOurs => "not-ours",
+        State::Conflict => "conflict",
+        State::NoInterface => "no-interface",
+        State::NotReady => "not-ready",
+    }
+}
+
+fn metrics(shown: &Shown) -> String {
+    let statuses = shown.ack.iter().flat_map(|ack| &ack.addresses);
+    let announced = statuses.zip(&shown.addresses).map(|(status, address)| {
+        let mode = if address.mode == Mode::L2 {
+            "l2"
+        } else {
+            "bgp"
+        };
+        let labels = format!("{{address=\"{}\",mode=\"{mode}\"}}", status.address);
+        (labels, u64::from(status.state == State::Held))
+    });
+    let (alive, dead) = shown.members;
+    let members = [("alive", alive), ("dead", dead)];
+    let members = members.map(|(state, count)| (one("state", state), count as u64));
+    let counters = &shown.counters;
+    let moves = counters.moves.iter();
+    let moves = moves.map(|(reason, count)| (one("reason", reason), *count));
+    let dropped = counters.dropped.iter();
+    let dropped = dropped.map(|(why, count)| (one("reason", why.word()), *count));
+    let peers = shown.sessions.peers.iter();
+    let peers = peers.map(|(name, (is_up, _))| (one("peer", name), u64::from(*is_up)));
+    let bfd = shown.sessions.bfd.iter();
+    let bfd = bfd.map(|(peer, is_up)| (one("peer", peer), u64::from(*is_up)));
+    [
+        family(ANNOUNCED, announced),
+        family(MEMBERS, members),
+        shown.probes.as_ref().map(histogram).unwrap_or_default(),
+        family(MOVES, moves),
+        family(CONFLICTS, [(String::new(), counters.conflicts)]),
+        family(DROPPED, dropped),
+        family(SESSION_UP, peers),
+        family(BFD_UP, bfd),
+    ]
+    .concat()
+}
+
+/// How long members took to answer, as a histogram.
+fn histogram(probes: &Probes) -> String {
+    let mut text = family(PROBES, []);
+    let name = PROBES.0;
+    let mut below = 0;
+    for (bound, count) in Probes::BOUNDS.iter().zip(&probes.counts) {
+        below += count;
+        // Writing to a String cannot fail.
+        writeln!(text, "{name}_bucket{{le=\"0.{bound:03}\"}} {below}").ok();
+    }
+    let (count, sum) = (probes.count, probes.sum.as_secs_f64());
+    writeln!(text, "{name}_bucket{{le=\"+Inf\"}} {count}").ok();
+    writeln!(text, "{name}_sum {sum}\n{name}_count {count}").ok();
+    text
+}
+
+/// A label.
+fn one(name: &str, value: &str) -> String {
+    format!("{{{name}=\"{value}\"}}")
+}
+
+/// A family in the text format of Prometheus.
+fn family(
+    (name, kind, help): (&str, &str, &str),
+    samples: impl IntoIterator<Item = (String, u64)>,
+) -> String {
+    let mut text = format!("# HELP {name} {help}\n# TYPE {name} {kind}\n");
+    for (labels, value) in samples {
+        // Writing to a String cannot fail.
+        writeln!(text, "{name}{labels} {value}").ok();
+    }
+    text
+}
+
+const ANNOUNCED: (&str, &str, &str) = (
+    "ballast_announced",
+    "gauge",
+    "Whether this node announces the address.",
+);
+const MEMBERS: (&str, &str, &str) = ("ballast_members", "gauge", "Members, with this one.");
+const PROBES: (&str, &str, &str) = (
+    "ballast_member_probe_seconds",
+    "histogram",
+    "How long members took to answer this one's probes.",
+);
+const MOVES: (&str, &str, &str) = (
+    "ballast_address_moves_total",
+    "counter",
+    "Addresses that this node took and gave up.",
+);
+const CONFLICTS: (&str, &str, &str) = (
+    "ballast_arp_conflicts_total",
+    "counter",
+    "Frames of hosts that are no members and claim an address.",
+);
+const DROPPED: (&str, &str, &str) = (
+    "ballast_member_datagrams_dropped_total",
+    "counter",
+    "Datagrams that were dropped.",
+);
+const SESSION_UP: (&str, &str, &str) = (
+    "ballast_bgp_session_up",
+    "gauge",
+    "Whether the session with the router stands.",
+);
+const BFD_UP: (&str, &str, &str) = (
+    "ballast_bgp_bfd_up",
+    "gauge",
+    "Whether BFD sees the router.",
+);
+
+/// Where the admin address is, as the flag has it.
+pub fn parse(text: &str) -> Result<Option<SocketAddr>, String> {
+    match text {
+        "none" => Ok(None),
+        _ => text
+            .parse()
+            .map(Some)
+            .map_err(|_| "expected IP:PORT or none".to_owned()),
+    }
+}
+
+const MOST: usize = 32;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ack::Status;
+
+    fn shown() -> Shown {
+        let status = |address: &str, state, owner: Option<&str>| Status {
+            address: address.parse().unwrap(),
+            state,
+            owner: owner.map(str::to_owned),
+            since: 0,
+            detail: String::new(),
+        };
+        let file =
+            crate::file::parse(include_bytes!("../../../../templates/announce-full.yaml")).unwrap();
+        Shown {
+            ack: Some(Ack {
+                version: 1,
+                file_digest: Some("sha256:ab".to_owned()),
+                refused: None,
+                addresses: vec![
+                    status("192.0.2.10", State::Held, Some("edge1")),
+                    status("2001:db8::10", State::NotReady, None),
+                ],
+            }),
+            addresses: file.addresses,
+            members: (2, 1),
+            probes: Some(Probes::default()),
+            ..Shown::default()
+        }
+    }
+
+    #[test]
+    fn the_table_has_the_address_first_and_then_its_owner() {
+        let ack = shown().ack.unwrap();
+        let expected = "ADDRESS       OWNER  HERE       FOR  DETAIL\n192.0.2.10    edge1  held        2h\n2001:db8::10  -      not-ready   2h\n";
+        assert_eq!(table(&ack, Duration::from_secs(7_300)), expected);
+    }
+
+    #[test]
+    fn each_path_has_its_answer() {
+        let ask = |path: &str, shown: &Shown| {
+            let request = Request::builder().uri(path).body(()).unwrap();
+            answer(&request, shown).status().as_u16()
+        };
+        for (path, before, after) in [
+            ("/healthz", 200, 200),
+            ("/readyz", 503, 200),
+            ("/metrics", 200, 200),
+            ("/addresses", 200, 200),
+            ("/", 404, 404),
+        ] {
+            assert_eq!(ask(path, &Shown::default()), before, "{path}");
+            assert_eq!(ask(path, &shown()), after, "{path}");
+        }
+        let post = Request::builder()
+            .method("POST")
+            .uri("/healthz")
+            .body(())
+            .unwrap();
+        assert_eq!(answer(&post, &shown()).status(), 405);
+        let text = metrics(&shown());
+        assert!(
+            text.contains("\nballast_announced{address=\"192.0.2.10\",mode=\"l2\"} 1\n"),
+            "{text}"
+        );
+        assert!(
+            text.contains("\nballast_members{state=\"dead\"} 1\n"),
+            "{text}"
+        );
+        assert!(
+            text.contains("\nballast_member_probe_seconds_bucket{le=\"0.005\"} 0\n"),
+            "{text}"
+        );
+    }
+}

@@ -1,0 +1,527 @@
+//! One life of the announcer: from a file to its end, or to a file that asks for other sockets.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use aws_lc_rs::rand;
+use ballast_core::table::Problem;
+use tokio::net::UdpSocket;
+use tokio::sync::{Notify, mpsc, watch};
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::{sleep, sleep_until};
+
+use super::bird::Told;
+use super::files::{Wanted, Watch, beside, on_disk, read};
+use super::kernel::{Kernel, Look, Worker, send};
+use super::netlink::Netlink;
+use super::packets::Packets;
+use super::{Failure, LOOK_EVERY, Options, Reporter, Signals, data_plane};
+use crate::ack::{State, Status};
+use crate::file::{Announce, Mode};
+use crate::node::{Action, DataPlane, Event, Node, Present, Start};
+
+/// Why a life ends.
+pub(super) enum End {
+    /// The process is told to end.
+    Asked,
+    /// This file asks for other sockets.
+    Again(Box<Wanted>),
+}
+
+/// Everything that a life has.
+struct Life<'r> {
+    node: Node,
+    begun: Instant,
+    udp: Option<UdpSocket>,
+    acts: mpsc::UnboundedSender<Action>,
+    packets: Arc<[Packets; 2]>,
+    /// Actions that went to the worker.
+    sent: u64,
+    /// Addresses that this node had when an earlier process ended.
+    earlier: BTreeSet<IpAddr>,
+    /// The kernel does not know the tag of our addresses, which was told.
+    has_no_tags: bool,
+    /// Asks for another look at the kernel's tables.
+    again: Arc<Notify>,
+    reporter: &'r mut Reporter,
+    /// The number of the state that was reported last.
+    reported: Option<u64>,
+    /// When.
+    reported_at: Duration,
+}
+
+/// The sources of events of a life, and the worker that carries out its actions.
+struct Ears {
+    packets: Arc<[Packets; 2]>,
+    /// The kernel's interfaces, routes and addresses.
+    kernel: watch::Receiver<Kernel>,
+    data_plane: watch::Receiver<DataPlane>,
+    /// Addresses that the kernel refused.
+    refusals: mpsc::UnboundedReceiver<(IpAddr, String)>,
+    worker: JoinHandle<()>,
+}
+
+/// Announces as the file has it.
+pub(super) async fn live(
+    options: &Options,
+    wanted: Wanted,
+    watch: &Watch,
+    end: &mut Signals,
+    reporter: &mut Reporter,
+) -> Result<End, Failure> {
+    // Its tasks end with it.
+    let mut tasks = JoinSet::new();
+    let (mut life, mut ears) = open(options, &wanted, reporter, &mut tasks).await?;
+    let (begun, mut keys) = (life.begun, wanted.keys);
+    // Nothing yet: the file may have changed since it was read.
+    let mut known = [Vec::new(), Vec::new()];
+    let mut look = tokio::time::interval(LOOK_EVERY);
+    let why = loop {
+        life.go_on();
+        let deadline = life.deadline().map(|at| (begun + at).into());
+        let due = async {
+            match deadline {
+                Some(at) => sleep_until(at).await,
+                None => std::future::pending().await,
+            }
+        };
+        let mut has_file = false;
+        let [arp, neighbours] = &*ears.packets;
+        // Of several that are ready a random one is taken: who sends datagrams without end cannot keep the rest from being heard.
+        tokio::select! {
+            () = end.come() => break End::Asked,
+            () = readable(life.udp.as_ref()) => life.receive(),
+            frame = arp.receive() => life.hear(frame),
+            frame = neighbours.receive() => life.hear(frame),
+            Some((address, why)) = ears.refusals.recv() => {
+                life.node.refused(begun.elapsed(), address, why);
+            }
+            Ok(()) = ears.data_plane.changed() => {
+                let known = *ears.data_plane.borrow_and_update();
+                life.node.set_data_plane(begun.elapsed(), known);
+            }
+            Ok(()) = ears.kernel.changed() => {
+                let kernel = ears.kernel.borrow_and_update().clone();
+                life.see(kernel);
+            }
+            () = watch.changed() => has_file = true,
+            _ = look.tick() => has_file = true,
+            () = due => {}
+        }
+        if has_file {
+            life.locate(&peers_of(life.node.file()));
+            let there = on_disk(&options.file, life.node.file());
+            if there == known && !life.reporter.refuses() {
+                life.report();
+                continue;
+            }
+            known = there;
+            match read(&options.file).and_then(|new| bindable(new, life.node.file())) {
+                Err(problems) => life.reporter.refuse(&problems),
+                Ok(new) if needs_other_sockets(&new.file, life.node.file()) => {
+                    break End::Again(Box::new(new));
+                }
+                Ok(new) => life.change(new, &mut keys),
+            }
+        }
+    };
+    if matches!(why, End::Asked) {
+        life.leave().await;
+    }
+    life.report();
+    drop(life);
+    // The worker carries out the last actions: it removes addresses.
+    ears.worker.await.ok();
+    Ok(why)
+}
+
+/// Opens the sockets, and starts what watches and what acts.
+async fn open<'r>(
+    options: &Options,
+    wanted: &Wanted,
+    reporter: &'r mut Reporter,
+    tasks: &mut JoinSet<()>,
+) -> Result<(Life<'r>, Ears), Failure> {
+    let (netlink, changes) = Netlink::open().map_err(Failure::of("rtnetlink", PRIVILEGES))?;
+    let packets = Arc::new([
+        Packets::arp().map_err(Failure::of("a socket for ARP", PRIVILEGES))?,
+        Packets::neighbours()
+            .map_err(Failure::of("a socket for neighbour discovery", PRIVILEGES))?,
+    ]);
+    let udp = bind(&wanted.file).await?;
+    let begun = Instant::now();
+    let node = begin(wanted, udp.as_ref())?;
+    let unknown = match wanted.file.data_plane {
+        Some(_) => DataPlane::Unready,
+        None => DataPlane::Ready,
+    };
+    let (known, data_plane) = watch::channel(unknown);
+    if let Some(plane) = &wanted.file.data_plane {
+        let socket = plane
+            .socket
+            .as_ref()
+            .map(|path| beside(&options.file, path));
+        tasks.spawn(data_plane::follow(socket, plane.ready.clone(), known));
+    }
+    let (acts, acting) = mpsc::unbounded_channel();
+    let (refused, refusals) = mpsc::unbounded_channel();
+    let worker = Worker {
+        netlink: netlink.clone(),
+        packets: Arc::clone(&packets),
+        done: Arc::default(),
+        again: Arc::default(),
+    };
+    let (done, again) = (Arc::clone(&worker.done), Arc::clone(&worker.again));
+    let look = Look {
+        netlink,
+        done,
+        again: Arc::clone(&again),
+    };
+    let (seen, kernel) = watch::channel(Kernel::default());
+    tasks.spawn(look.follow(changes, seen));
+    let worker = tokio::spawn(worker.act(acting, refused));
+    let earlier = reporter.held_before();
+    reporter.take(wanted.digest.clone());
+    let life = Life {
+        node,
+        begun,
+        udp,
+        acts,
+        packets: Arc::clone(&packets),
+        sent: 0,
+        earlier,
+        has_no_tags: false,
+        again,
+        reporter,
+        reported: None,
+        reported_at: Duration::ZERO,
+    };
+    let ears = Ears {
+        packets,
+        kernel,
+        data_plane,
+        refusals,
+        worker,
+    };
+    Ok((life, ears))
+}
+
+impl Life<'_> {
+    fn now(&self) -> Duration {
+        self.begun.elapsed()
+    }
+
+    /// When [`Life::go_on`] is to be called at the latest.
+    fn deadline(&self) -> Option<Duration> {
+        let report = self.has_news().then(|| self.reported_at + REPORT_EVERY);
+        self.node.deadline().into_iter().chain(report).min()
+    }
+
+    fn has_news(&self) -> bool {
+        self.reported != Some(self.node.noted()) || self.reporter.bird.has_news()
+    }
+
+    /// Does what is due, and what follows from it.
+    fn go_on(&mut self) {
+        let now = self.now();
+        if self.node.deadline().is_some_and(|at| at <= now) {
+            // Datagrams that came while this process did not run are taken first.
+            self.receive();
+            self.node.tick(now);
+        }
+        for action in self.node.take_actions(now) {
+            match action {
+                Action::Send(to, bytes) => {
+                    if let Some(udp) = &self.udp {
+                        // A datagram that cannot be sent is a lost one, which the members expect.
+                        udp.try_send_to(&bytes, to).ok();
+                    }
+                }
+                Action::Tell(event) => tell(&event),
+                Action::Locate(other) => self.locate(&[other]),
+                Action::Probe {
+                    interface,
+                    address,
+                    bytes,
+                } => {
+                    let mut sockets = self.packets.iter();
+                    if let Some(socket) = sockets.find(|socket| socket.is_for(&bytes)) {
+                        socket.join(interface, &bytes);
+                    }
+                    if send(&self.packets, interface, &bytes).is_err() {
+                        self.node.not_asked(now, address);
+                    }
+                }
+                other => {
+                    self.sent += 1;
+                    self.acts.send(other).ok();
+                }
+            }
+        }
+        // A report of many addresses is long, and they change together.
+        if self.has_news() && (self.reported.is_none() || now >= self.reported_at + REPORT_EVERY) {
+            self.report();
+        }
+    }
+
+    /// Finds out where the others reach this node, if that is open.
+    fn locate(&mut self, others: &[SocketAddr]) {
+        let now = self.now();
+        if let Some(udp) = self.udp.as_ref().filter(|_| self.node.is_nowhere()) {
+            self.node.found_at(now, reached_at(udp, others));
+        }
+    }
+
+    fn report(&mut self) {
+        self.reported = Some(self.node.noted());
+        self.reported_at = self.now();
+        let told = Told {
+            bgp: self.node.file().bgp.clone(),
+            addresses: self.node.for_routers(),
+        };
+        self.reporter.bird.tell(told);
+        let sessions = self.reporter.bird.sessions();
+        let (node, reporter) = (&self.node, &mut self.reporter);
+        reporter.report(node.statuses(), |shown| {
+            shown.addresses.clone_from(&node.file().addresses);
+            shown.members = node.members();
+            shown.counters = node.counters().clone();
+            shown.probes = node.probes().cloned();
+            shown.sessions = sessions;
+        });
+    }
+
+    /// Takes the datagrams that are there: as many as the buffer of a socket holds usually, and no more, lest who sends without
+    /// end keeps this process from the rest.
+    fn receive(&mut self) {
+        let mut buffer = [0; 2048];
+        for _ in 0..AT_ONCE {
+            let received = self.udp.as_ref().map(|udp| udp.try_recv_from(&mut buffer));
+            let Some(Ok((length, from))) = received else {
+                return;
+            };
+            let now = self.now();
+            let from = SocketAddr::new(from.ip().to_canonical(), from.port());
+            self.node
+                .datagram(now, from, buffer.get(..length).unwrap_or_default());
+        }
+    }
+
+    fn hear(&mut self, frame: io::Result<(u32, Vec<u8>)>) {
+        // An interface that went down is told by an error, once.
+        if let Ok((interface, frame)) = frame {
+            let now = self.now();
+            self.node.frame(now, interface, &frame);
+        }
+    }
+
+    /// Takes what the kernel has.
+    fn see(&mut self, kernel: Kernel) {
+        let now = self.now();
+        // While something is under way the addresses are not yet what they are to be.
+        let is_done = kernel.done == self.sent;
+        self.node.set_network(now, kernel.network);
+        if !is_done {
+            self.again.notify_one();
+            return;
+        }
+        let held = self.node.held();
+        let is_untagged =
+            |one: &Present| !one.is_ours && held.contains(&(one.interface, one.address));
+        if kernel.present.iter().any(is_untagged) && !std::mem::replace(&mut self.has_no_tags, true)
+        {
+            tracing::warn!(
+                "this kernel does not keep who put an address on an interface (Linux before 5.18, or it was put there by hand); an address that a crash leaves is known by the file and the last ack only"
+            );
+        }
+        // An address that routers are told of need not be on an interface because of this program.
+        let addresses = self.node.file().addresses.iter();
+        let told = addresses.filter(|one| one.mode == Mode::Bgp);
+        let told: BTreeSet<IpAddr> = told.map(|one| one.address).collect();
+        let earlier = |address| self.earlier.contains(address) && !told.contains(address);
+        let present = kernel.present.iter().map(|one| Present {
+            is_ours: one.is_ours || earlier(&one.address),
+            ..*one
+        });
+        let present: Vec<Present> = present.collect();
+        self.node.set_addresses(now, &present);
+    }
+
+    /// Takes a new file.
+    fn change(&mut self, new: Wanted, keys: &mut Option<crate::key::Keys>) {
+        self.reporter.take(new.digest);
+        if let Some(new) = &new.keys
+            && Some(new) != keys.as_ref()
+        {
+            self.node.set_keys(new);
+            *keys = Some(new.clone());
+        }
+        if new.file != *self.node.file() {
+            let now = self.now();
+            self.node.set_file(now, new.file);
+        }
+        self.report();
+    }
+
+    /// Gives up what others can take, and then the rest.
+    async fn leave(&mut self) {
+        let now = self.now();
+        self.node.leave(now);
+        let end = self.begun + now + LEAVE;
+        while Instant::now() < end {
+            self.go_on();
+            tokio::select! {
+                () = readable(self.udp.as_ref()) => self.receive(),
+                () = sleep(Duration::from_millis(10)) => {}
+            }
+        }
+        let now = self.now();
+        self.node.end(now);
+        self.go_on();
+        self.report();
+        self.reporter.bird.is_done().await;
+    }
+}
+
+/// The file, unless it asks for a socket of the members that cannot be opened: then the present one stays.
+fn bindable(new: Wanted, old: &Announce) -> Result<Wanted, Vec<Problem>> {
+    let bind = |file: &Announce| file.members.as_ref().map(|members| members.bind);
+    let wanted = bind(&new.file).filter(|wanted| bind(old) != Some(*wanted));
+    // An address of all interfaces and one of them exclude each other on one port, and this process has one of them itself.
+    let is_same = |wanted: &SocketAddr| bind(old).map(|old| old.port()) == Some(wanted.port());
+    let wanted = wanted.map(|wanted| match is_same(&wanted) {
+        true => SocketAddr::new(wanted.ip(), 0),
+        false => wanted,
+    });
+    match wanted.map(std::net::UdpSocket::bind) {
+        Some(Err(error)) => {
+            let why = format!("cannot be bound: {error}");
+            Err(vec![Problem::new("members.bind", why, A_BIND)])
+        }
+        _ => Ok(new),
+    }
+}
+
+async fn bind(file: &Announce) -> Result<Option<UdpSocket>, Failure> {
+    let Some(members) = &file.members else {
+        return Ok(None);
+    };
+    let what = format!("members.bind {}", members.bind);
+    let udp = UdpSocket::bind(members.bind).await;
+    udp.map(Some).map_err(Failure::of(what, A_BIND))
+}
+
+async fn readable(udp: Option<&UdpSocket>) {
+    match udp {
+        Some(udp) if udp.readable().await.is_ok() => {}
+        _ => std::future::pending().await,
+    }
+}
+
+fn begin(wanted: &Wanted, udp: Option<&UdpSocket>) -> Result<Node, Failure> {
+    let since = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    let epoch = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
+    let file = wanted.file.clone();
+    let (Some(udp), Some(keys)) = (udp, &wanted.keys) else {
+        return Ok(Node::new(Duration::ZERO, epoch, file, None));
+    };
+    let mut random = [0; 15];
+    let filled = rand::fill(&mut random).map_err(io::Error::other);
+    filled.map_err(Failure::of(
+        "random bytes",
+        "see that the system has a random source",
+    ))?;
+    let (boot, seed) = random.split_first_chunk().unwrap_or((&[0; 7], &[]));
+    let start = Start {
+        at: reached_at(udp, &peers_of(&file)),
+        generation: epoch,
+        boot: *boot,
+        seed: seed.iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte)),
+    };
+    Ok(Node::new(Duration::ZERO, epoch, file, Some((keys, start))))
+}
+
+fn peers_of(file: &Announce) -> Vec<SocketAddr> {
+    let members = file.members.iter();
+    members.flat_map(|members| members.peers.clone()).collect()
+}
+
+/// Where the others reach this node: the address of the socket, or the one from which a datagram to one of them goes. A host that
+/// boots may have no route yet, and a file need not name a peer: then it stays open.
+fn reached_at(udp: &UdpSocket, others: &[SocketAddr]) -> SocketAddr {
+    let any = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0);
+    let local = udp.local_addr().unwrap_or(any);
+    if !local.ip().is_unspecified() {
+        return local;
+    }
+    let own = others.iter().find_map(|other| {
+        let socket = std::net::UdpSocket::bind((local.ip(), 0)).ok()?;
+        // Connecting a UDP socket sends nothing.
+        socket.connect(other).ok()?;
+        let own = socket.local_addr().ok()?;
+        // A socket for both families has IPv4 addresses in the form of IPv6.
+        Some(own.ip().to_canonical()).filter(|own| !own.is_unspecified())
+    });
+    own.map_or(local, |own| SocketAddr::new(own, local.port()))
+}
+
+fn needs_other_sockets(new: &Announce, old: &Announce) -> bool {
+    let bind = |file: &Announce| file.members.as_ref().map(|members| members.bind);
+    new.node != old.node || bind(new) != bind(old) || new.data_plane != old.data_plane
+}
+
+fn tell(event: &Event) {
+    match event {
+        Event::MemberUp(name) => tracing::info!(member = name, "a member is alive"),
+        Event::MemberDown(name) => tracing::warn!(member = name, "a member is dead, or left"),
+        Event::DeclaredDead => tracing::warn!(
+            "others declared this node dead while it lived; see that the network between the members works, and that this process gets its share of the processor"
+        ),
+        Event::SameName(at) => {
+            tracing::error!(%at, "another member has the name of this node; give each node another name");
+        }
+        Event::TooManyUnable(count) => tracing::error!(
+            count,
+            "more addresses cannot be held here than the members can be told; this node holds none. See why they are not ready"
+        ),
+        Event::Left(address) => {
+            tracing::warn!(%address, "an address was on an interface, and this node is not to hold it; it is removed");
+        }
+        Event::Lost(address) => {
+            tracing::warn!(%address, "something else took an address from its interface, and this node takes it again; see what manages the addresses of this host");
+        }
+        Event::Address(status) => tell_address(status),
+    }
+}
+
+fn tell_address(status: &Status) {
+    let (address, owner, detail) = (status.address, status.owner.as_deref(), &status.detail);
+    match status.state {
+        State::Held if detail.is_empty() => tracing::info!(%address, "this node holds an address"),
+        State::Held => tracing::warn!(%address, "this node holds an address, but {detail}"),
+        State::NotOurs if detail.is_empty() => {
+            tracing::info!(%address, owner, "this node does not hold an address");
+        }
+        State::NotOurs => {
+            tracing::warn!(%address, "this node cannot take an address yet: {detail}");
+        }
+        State::NotReady => tracing::info!(%address, "this node cannot serve an address: {detail}"),
+        State::Conflict | State::NoInterface => {
+            tracing::error!(%address, "this node cannot hold an address: {detail}");
+        }
+    }
+}
+
+/// The time at the end in which other nodes take over. They need a part of it; a node without others ends after it.
+const LEAVE: Duration = Duration::from_millis(300);
+const PRIVILEGES: &str = "the announcer needs CAP_NET_ADMIN and CAP_NET_RAW";
+const A_BIND: &str = "give an address of this host and a port that is free";
+/// Datagrams that are taken in one turn.
+const AT_ONCE: usize = 512;
+/// Reports are no more frequent, unless one is the first or the last.
+const REPORT_EVERY: Duration = Duration::from_millis(20);

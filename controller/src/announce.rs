@@ -1,0 +1,154 @@
+//! The commands `announce` and `addresses`: flags, and what they print. Everything else of them is in `ballast-announce`.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, anyhow};
+use ballast_announce::ack::Ack;
+use ballast_announce::shell::{Options, parse_admin, read, run, table};
+use ballast_controller::log::{Format, Level};
+use ballast_controller::settings::WrongFlag;
+use clap::{ArgAction, Args};
+
+#[derive(Debug, Args)]
+pub(super) struct Announce {
+    /// The announcer's file; watched
+    #[arg(long, value_name = "PATH", env = "BALLAST_ANNOUNCE_FILE")]
+    file: PathBuf,
+    /// Where the ack is written [default: announce-ack.json beside the file]
+    #[arg(long, value_name = "PATH", env = "BALLAST_ANNOUNCE_ACK")]
+    ack: Option<PathBuf>,
+    /// Where /healthz, /readyz, /metrics and /addresses are answered, or `none`
+    #[arg(
+        long,
+        value_name = "ADDR",
+        env = "BALLAST_ANNOUNCE_ADMIN",
+        default_value = "127.0.0.1:1938"
+    )]
+    admin: String,
+    /// Say what is wrong with the file, and do nothing else
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
+    check: bool,
+    /// How event lines look
+    #[arg(
+        long,
+        value_name = "FORMAT",
+        env = "BALLAST_LOG_FORMAT",
+        value_enum,
+        default_value_t
+    )]
+    log_format: Format,
+    /// The least severe event lines that are written
+    #[arg(
+        long,
+        value_name = "LEVEL",
+        env = "BALLAST_LOG_LEVEL",
+        value_enum,
+        default_value_t
+    )]
+    log_level: Level,
+}
+
+impl Announce {
+    /// How the log looks, where there is one.
+    pub(super) fn lines(&self) -> Option<(Format, Level)> {
+        (!self.check).then_some((self.log_format, self.log_level))
+    }
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Addresses {
+    /// The announcer's file, beside which its ack is
+    #[arg(long, value_name = "PATH", conflicts_with = "admin")]
+    file: Option<PathBuf>,
+    /// The admin address of the announcer, which is asked if no file is named
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:1938")]
+    admin: SocketAddr,
+}
+
+/// Announces, or checks the file.
+pub(super) fn announce(flags: &Announce) -> anyhow::Result<()> {
+    let admin = parse_admin(&flags.admin).map_err(|why| WrongFlag {
+        flag: "--admin",
+        why: format!("{}: {why}", flags.admin),
+    })?;
+    if !flags.check {
+        return Ok(run(&Options {
+            file: flags.file.clone(),
+            ack: flags.ack.clone(),
+            admin,
+        })?);
+    }
+    let path = flags.file.display();
+    let wanted = read(&flags.file).map_err(|problems| {
+        let mut why = format!("{path} is refused");
+        for problem in problems {
+            // Writing to a String cannot fail.
+            write!(why, "\n{problem}").ok();
+        }
+        WrongFlag {
+            flag: "--file",
+            why,
+        }
+    })?;
+    let count = wanted.file.addresses.len();
+    let addresses = if count == 1 { "address" } else { "addresses" };
+    print(&format!("{path}: {count} {addresses}\n"))
+}
+
+/// Prints which node holds each address.
+pub(super) fn addresses(flags: &Addresses) -> anyhow::Result<()> {
+    let Some(file) = &flags.file else {
+        let asked = ask(flags.admin);
+        return print(&asked.with_context(|| format!("--admin {}", flags.admin))?);
+    };
+    let path = file.with_file_name("announce-ack.json");
+    let what = || {
+        format!(
+            "cannot read {}; see that an announcer of this file runs, or ask it with --admin",
+            path.display()
+        )
+    };
+    let bytes = fs::read(&path).with_context(what)?;
+    let ack: Ack = serde_json::from_slice(&bytes).with_context(what)?;
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    print(&table(&ack, since.unwrap_or_default()))
+}
+
+fn ask(admin: SocketAddr) -> anyhow::Result<String> {
+    let connected = TcpStream::connect_timeout(&admin, PATIENCE);
+    let mut stream = connected.context("no announcer answers there; see that it runs")?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    write!(
+        stream,
+        "GET /addresses HTTP/1.1\r\nHost: {admin}\r\nConnection: close\r\n\r\n"
+    )?;
+    let mut answer = String::new();
+    stream.take(LARGEST).read_to_string(&mut answer)?;
+    match answer.split_once("\r\n\r\n") {
+        Some((head, body)) if head.starts_with("HTTP/1.1 200 ") => Ok(body.to_owned()),
+        _ => Err(anyhow!(
+            "what answers there is no announcer; give the address of --admin of `ballast-controller announce`"
+        )),
+    }
+}
+
+fn print(text: &str) -> anyhow::Result<()> {
+    std::io::stdout()
+        .write_all(text.as_bytes())
+        .context("standard output")
+}
+
+pub(super) const HELP: &str = "\
+Signals: SIGTERM and SIGINT end in order; other nodes take the addresses, and the last node removes them.
+Exit codes: 0 an ordered end, or with --check a good file; 1 a fault; 64 wrong usage, or with --check a file that is refused.";
+
+pub(super) const ADDRESSES_HELP: &str = "\
+Exit codes: 0 the addresses were printed; 1 a fault: there is no announcer, or no ack of one; 64 wrong usage.";
+
+const PATIENCE: Duration = Duration::from_secs(5);
+const LARGEST: u64 = 16 << 20;

@@ -1,0 +1,559 @@
+//! Address pools of Ballast, MetalLB and Antrea, AddressReservations, and the labels of namespaces where a pool selects by them, for the
+//! publisher and `plan`: nodes serve what was given. And the objects that say how addresses are announced, for `plan`, and for nodes
+//! with an announcer. Used by `cluster`.
+//!
+//! A cluster may be without these kinds of objects, or without the right to read them. Then there are none, one line in the log says
+//! so, and the kind is looked for again now and then.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1 as core;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::ListParams;
+use kube::core::ClusterResourceScope;
+use kube::{Api, Client, Resource};
+use serde::Deserialize;
+use serde_json::Value;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep};
+
+use super::Key;
+use super::lookups::Task;
+use super::object::{Parsed, WatchedKind};
+use super::reflector::{self, Event, paced};
+use super::store::Store;
+use crate::pools::{Pool, Reservation, Source, read};
+use crate::request::patiently;
+use crate::settings::{Role, Settings};
+
+/// What there is of pools.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PoolObjects {
+    pub pools: Vec<Arc<Pool>>,
+    pub reservations: Vec<Arc<Reservation>>,
+    /// The labels of the namespaces, by name, where a pool selects by them.
+    pub namespaces: BTreeMap<String, BTreeMap<String, String>>,
+    /// The objects that say how addresses are announced, and the pools that these select by labels. Not used by publishers.
+    pub announcing: Vec<Arc<Value>>,
+    /// The kinds that the API server has and does not let be read, or for which it fails.
+    pub unread: BTreeSet<&'static str>,
+}
+
+impl PoolObjects {
+    /// Whether some pool is for Services with certain labels only.
+    pub(super) fn select_services(&self) -> bool {
+        let mut pools = self.pools.iter();
+        pools.any(|pool| !pool.service_selectors.is_empty())
+    }
+
+    /// Adds an object of a manifest. Returns whether it is one.
+    pub(super) fn take(&mut self, object: &Value) -> Result<bool, String> {
+        if object["kind"] != "AddressReservation" {
+            self.announcing.push(Arc::new(object.clone()));
+        }
+        if let Some(pool) = read::pool(object) {
+            let is_same = |one: &Arc<Pool>| (one.source, &one.name) == (pool.source, &pool.name);
+            if self.pools.iter().any(is_same) {
+                return Err(format!("{pool} was there already; the first one counts"));
+            }
+            self.pools.push(Arc::new(pool));
+            return Ok(true);
+        }
+        let reservation = read::reservation(object);
+        let is_one = reservation.is_some();
+        self.reservations.extend(reservation.map(Arc::new));
+        Ok(is_one)
+    }
+}
+
+/// The kinds of objects, by the number of [`Custom`]: three of pools, that of reservations, and those about announcing.
+const KINDS: [PoolKind; 10] = [
+    PoolKind {
+        group: "ballast.dev",
+        version: "v1",
+        kind: "AddressPool",
+        plural: "addresspools",
+    },
+    PoolKind {
+        group: "metallb.io",
+        version: "v1beta1",
+        kind: "IPAddressPool",
+        plural: "ipaddresspools",
+    },
+    PoolKind {
+        group: "crd.antrea.io",
+        version: "v1beta1",
+        kind: "ExternalIPPool",
+        plural: "externalippools",
+    },
+    PoolKind {
+        group: "ballast.dev",
+        version: "v1",
+        kind: "AddressReservation",
+        plural: "addressreservations",
+    },
+    PoolKind {
+        group: "ballast.dev",
+        version: "v1",
+        kind: "Announcement",
+        plural: "announcements",
+    },
+    PoolKind {
+        group: "metallb.io",
+        version: "v1beta1",
+        kind: "L2Advertisement",
+        plural: "l2advertisements",
+    },
+    PoolKind {
+        group: "metallb.io",
+        version: "v1beta1",
+        kind: "BGPAdvertisement",
+        plural: "bgpadvertisements",
+    },
+    PoolKind {
+        group: "metallb.io",
+        version: "v1beta2",
+        kind: "BGPPeer",
+        plural: "bgppeers",
+    },
+    PoolKind {
+        group: "metallb.io",
+        version: "v1beta1",
+        kind: "Community",
+        plural: "communities",
+    },
+    PoolKind {
+        group: "metallb.io",
+        version: "v1beta1",
+        kind: "BFDProfile",
+        plural: "bfdprofiles",
+    },
+];
+
+struct PoolKind {
+    group: &'static str,
+    version: &'static str,
+    kind: &'static str,
+    plural: &'static str,
+}
+
+/// An object of one of these kinds, as the API server has it.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(transparent)]
+pub(super) struct Custom<const KIND: usize>(Value, #[serde(skip)] ObjectMeta);
+
+impl<const KIND: usize> Resource for Custom<KIND> {
+    type DynamicType = ();
+    type Scope = ClusterResourceScope;
+
+    fn kind((): &()) -> Cow<'_, str> {
+        KINDS[KIND].kind.into()
+    }
+
+    fn group((): &()) -> Cow<'_, str> {
+        KINDS[KIND].group.into()
+    }
+
+    fn version((): &()) -> Cow<'_, str> {
+        KINDS[KIND].version.into()
+    }
+
+    fn plural((): &()) -> Cow<'_, str> {
+        KINDS[KIND].plural.into()
+    }
+
+    fn meta(&self) -> &ObjectMeta {
+        &self.1
+    }
+
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.1
+    }
+}
+
+/// A pool of one kind.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct PoolOf<const KIND: usize>(Arc<Pool>);
+
+impl<const KIND: usize> WatchedKind for PoolOf<KIND> {
+    type Object = Custom<KIND>;
+    const NAME: &'static str = KINDS[KIND].kind;
+    const GOES_AFTER: Option<Duration> = Some(PATIENCE);
+    fn convert(object: Custom<KIND>) -> Result<Option<Self>, String> {
+        Ok(read::pool(&named(&KINDS[KIND], object.0)).map(|pool| Self(Arc::new(pool))))
+    }
+}
+
+impl WatchedKind for Reservation {
+    type Object = Custom<3>;
+    const NAME: &'static str = KINDS[3].kind;
+    const GOES_AFTER: Option<Duration> = Some(PATIENCE);
+    fn convert(object: Self::Object) -> Result<Option<Self>, String> {
+        Ok(read::reservation(&named(&KINDS[3], object.0)))
+    }
+}
+
+/// An object about announcing, or a pool whose labels such an object may select.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Announcing<const KIND: usize>(Arc<Value>);
+
+impl<const KIND: usize> WatchedKind for Announcing<KIND> {
+    type Object = Custom<KIND>;
+    const NAME: &'static str = KINDS[KIND].kind;
+    const GOES_AFTER: Option<Duration> = Some(PATIENCE);
+    fn convert(object: Custom<KIND>) -> Result<Option<Self>, String> {
+        let mut object = named(&KINDS[KIND], object.0);
+        // What changes without a meaning.
+        if let Some(metadata) = object["metadata"].as_object_mut() {
+            metadata.retain(|key, _| ["name", "namespace", "labels"].contains(&&**key));
+        }
+        if let Some(object) = object.as_object_mut() {
+            object.remove("status");
+        }
+        Ok(Some(Self(Arc::new(object))))
+    }
+}
+
+/// The object with its kind, which a list does not repeat for each of its objects.
+fn named(kind: &PoolKind, mut object: Value) -> Value {
+    if let Some(map) = object.as_object_mut() {
+        map.insert(
+            "apiVersion".into(),
+            format!("{}/{}", kind.group, kind.version).into(),
+        );
+        map.insert("kind".into(), kind.kind.into());
+    }
+    object
+}
+
+/// The labels of a namespace.
+#[derive(Clone, Debug, PartialEq)]
+struct Namespace(BTreeMap<String, String>);
+
+impl WatchedKind for Namespace {
+    type Object = core::Namespace;
+    const NAME: &'static str = "Namespace";
+    fn convert(object: core::Namespace) -> Result<Option<Self>, String> {
+        Ok(Some(Self(object.metadata.labels.unwrap_or_default())))
+    }
+}
+
+/// An event of one of these kinds, or that the kind is not there.
+enum Change {
+    Ballast(Event<PoolOf<0>>),
+    MetalLb(Event<PoolOf<1>>),
+    Antrea(Event<PoolOf<2>>),
+    Reservation(Event<Reservation>),
+    Namespace(Event<Namespace>),
+    /// The kind, by its number, and the change.
+    Announcing(usize, Announced),
+    Absent(&'static str, u16),
+}
+
+/// A change of an object about announcing.
+enum Announced {
+    Listed(BTreeSet<Key>),
+    Changed(Key, Arc<Value>),
+    Deleted(Key),
+    /// It cannot be read: its last good form stays.
+    Unreadable,
+}
+
+impl<const KIND: usize> From<Event<Announcing<KIND>>> for Change {
+    fn from(event: Event<Announcing<KIND>>) -> Self {
+        let change = match event {
+            Event::Listed(_, all, _) => Announced::Listed(all),
+            Event::Deleted(key, _) => Announced::Deleted(key),
+            Event::Changed(object) => match object.content {
+                Ok(Some(content)) => Announced::Changed(object.key, content.0),
+                Ok(None) | Err(_) => Announced::Unreadable,
+            },
+        };
+        Self::Announcing(KIND, change)
+    }
+}
+
+/// The objects about announcing.
+#[derive(Default)]
+struct AnnouncingStore {
+    /// The kinds that were not listed yet.
+    awaited: BTreeSet<usize>,
+    objects: BTreeMap<(usize, Key), Arc<Value>>,
+}
+
+impl AnnouncingStore {
+    /// Applies a change. Returns whether something differs.
+    fn apply(&mut self, kind: usize, change: Announced) -> bool {
+        match change {
+            Announced::Listed(all) => {
+                let before = self.objects.len();
+                let stays = |(of, key): &(usize, Key)| *of != kind || all.contains(key);
+                self.objects.retain(|key, _| stays(key));
+                self.awaited.remove(&kind) || self.objects.len() != before
+            }
+            Announced::Changed(key, object) => {
+                let before = self.objects.insert((kind, key), Arc::clone(&object));
+                before != Some(object)
+            }
+            Announced::Deleted(key) => self.objects.remove(&(kind, key)).is_some(),
+            Announced::Unreadable => false,
+        }
+    }
+}
+
+macro_rules! changes {
+    ($($kind:ty => $change:ident),+) => {
+        $(impl From<Event<$kind>> for Change {
+            fn from(event: Event<$kind>) -> Self {
+                Self::$change(event)
+            }
+        })+
+    };
+}
+
+changes!(PoolOf<0> => Ballast, PoolOf<1> => MetalLb, PoolOf<2> => Antrea, Reservation => Reservation, Namespace => Namespace);
+
+/// Follows them.
+pub(super) struct PoolWatch {
+    client: Client,
+    events: mpsc::Sender<Change>,
+    changes: mpsc::Receiver<Change>,
+    tasks: Vec<Task>,
+    ballast: Store<PoolOf<0>>,
+    metallb: Store<PoolOf<1>>,
+    antrea: Store<PoolOf<2>>,
+    reservations: Store<Reservation>,
+    /// `None`: no pool asks for labels of namespaces.
+    namespaces: Option<Store<Namespace>>,
+    announcing: AnnouncingStore,
+    /// The kinds that are not there, with the code of the API server's answer.
+    absent: BTreeMap<&'static str, u16>,
+    is_logged: bool,
+    /// Where the rights are that this role needs, for a message.
+    rights: &'static str,
+}
+
+impl PoolWatch {
+    pub(super) fn new(client: &Client, settings: &Settings) -> Self {
+        let (events, changes) = mpsc::channel(EVENTS);
+        let follows = |source| settings.role != Role::Node && settings.reads_pools_of(source);
+        let awaited = |source| follows(source).then_some(None);
+        let mut watch = Self {
+            client: client.clone(),
+            events,
+            changes,
+            tasks: Vec::new(),
+            ballast: Store::new(awaited(Source::Ballast)),
+            metallb: Store::new(awaited(Source::MetalLb)),
+            antrea: Store::new(awaited(Source::Antrea)),
+            reservations: Store::new(awaited(Source::Ballast)),
+            namespaces: None,
+            announcing: AnnouncingStore::default(),
+            absent: BTreeMap::new(),
+            is_logged: false,
+            rights: if settings.role == Role::Node {
+                "the component announce"
+            } else {
+                "rc.yaml"
+            },
+        };
+        if follows(Source::Ballast) {
+            watch.follow::<PoolOf<0>>();
+            watch.follow::<Reservation>();
+        }
+        if follows(Source::MetalLb) {
+            watch.follow::<PoolOf<1>>();
+        }
+        if follows(Source::Antrea) {
+            watch.follow::<PoolOf<2>>();
+        }
+        if settings.announces || settings.role == Role::Whole {
+            if settings.reads_pools_of(Source::Ballast) {
+                watch.follow_announcing::<0>();
+                watch.follow_announcing::<4>();
+            }
+            if settings.reads_pools_of(Source::MetalLb) {
+                watch.follow_announcing::<1>();
+                watch.follow_announcing::<5>();
+                watch.follow_announcing::<6>();
+                watch.follow_announcing::<7>();
+                watch.follow_announcing::<8>();
+                watch.follow_announcing::<9>();
+            }
+        }
+        watch
+    }
+
+    fn follow_announcing<const KIND: usize>(&mut self) {
+        self.announcing.awaited.insert(KIND);
+        self.follow::<Announcing<KIND>>();
+    }
+
+    fn follow<T: WatchedKind>(&mut self)
+    where
+        Change: From<Event<T>>,
+    {
+        let (client, events) = (self.client.clone(), self.events.clone());
+        let follow = move || follow_if_there::<T>(client.clone(), events.clone());
+        self.tasks.push(Task::start(follow));
+    }
+
+    /// Whether every kind was listed once, or is not there.
+    pub(super) fn is_complete(&self) -> bool {
+        self.ballast.is_complete()
+            && self.metallb.is_complete()
+            && self.antrea.is_complete()
+            && self.reservations.is_complete()
+            && self.namespaces.as_ref().is_none_or(Store::is_complete)
+            && self.announcing.awaited.is_empty()
+    }
+
+    /// Returns once something has changed. May be dropped and called again.
+    pub(super) async fn changed(&mut self) {
+        // The channel stays open: `self.events` is a sender of it.
+        while let Some(change) = self.changes.recv().await {
+            if self.apply(change) {
+                return;
+            }
+        }
+    }
+
+    fn apply(&mut self, change: Change) -> bool {
+        let is_changed = match change {
+            Change::Ballast(event) => self.ballast.apply(event),
+            Change::MetalLb(event) => self.metallb.apply(event),
+            Change::Antrea(event) => self.antrea.apply(event),
+            Change::Reservation(event) => self.reservations.apply(event),
+            Change::Namespace(event) => {
+                let store = self.namespaces.as_mut();
+                store.is_some_and(|store| store.apply(event))
+            }
+            Change::Announcing(kind, change) => {
+                let is_changed = self.announcing.apply(kind, change);
+                self.absent.remove(KINDS[kind].kind).is_some() || is_changed
+            }
+            Change::Absent(kind, code) => {
+                let is_changed = self.absent.insert(kind, code) != Some(code);
+                if self.is_logged {
+                    tracing::warn!(kind, code, "is not there any more; it is looked for again");
+                }
+                is_changed
+            }
+        };
+        let mut pools = self.pools().into_iter();
+        if self.namespaces.is_none() && pools.any(|pool| !pool.namespace_selectors.is_empty()) {
+            self.namespaces = Some(Store::new([None]));
+            self.follow::<Namespace>();
+        }
+        if !self.is_logged && self.is_complete() {
+            self.is_logged = true;
+            self.log_absent();
+        }
+        is_changed
+    }
+
+    fn log_absent(&self) {
+        if self.absent.is_empty() {
+            return;
+        }
+        let words = self.absent.iter().map(|(kind, code)| match code {
+            404 => (*kind).to_owned(),
+            403 => format!("{kind} (may not be read: apply the rights of {})", self.rights),
+            code => format!("{kind} (the API server answers {code})"),
+        });
+        tracing::info!(
+            "of address pools and announcements, these kinds are not there: {}; they are looked for again",
+            words.collect::<Vec<_>>().join(", ")
+        );
+    }
+
+    fn pools(&self) -> Vec<&Arc<Pool>> {
+        let ballast = self.ballast.objects().values().map(|one| &one.0);
+        let metallb = self.metallb.objects().values().map(|one| &one.0);
+        let antrea = self.antrea.objects().values().map(|one| &one.0);
+        ballast.chain(metallb).chain(antrea).collect()
+    }
+
+    pub(super) fn objects(&self) -> PoolObjects {
+        let reservations = self.reservations.objects().values();
+        let namespaces = self.namespaces.iter().flat_map(|store| store.objects());
+        PoolObjects {
+            pools: self.pools().into_iter().cloned().collect(),
+            reservations: reservations.cloned().collect(),
+            namespaces: namespaces
+                .map(|(key, namespace)| (key.name.clone(), namespace.0.clone()))
+                .collect(),
+            announcing: self.announcing.objects.values().cloned().collect(),
+            unread: {
+                let unread = self.absent.iter().filter(|(_, code)| **code != 404);
+                unread.map(|(kind, _)| *kind).collect()
+            },
+        }
+    }
+}
+
+/// Follows the objects of a kind whenever the API server has it and lets it be read.
+async fn follow_if_there<T: WatchedKind>(client: Client, events: mpsc::Sender<Change>)
+where
+    Change: From<Event<T>>,
+{
+    let api: Api<Parsed<T>> = Api::all(paced(&client));
+    while !events.is_closed() {
+        if until_there(&api, &events).await {
+            tracing::info!(kind = T::NAME, "is there now");
+        }
+        reflector::follow(api.clone(), None, None, events.clone()).await;
+    }
+}
+
+/// Waits until the API server has the kind and lets it be read. While it does not, there are no objects. Returns whether it did not.
+async fn until_there<T: WatchedKind>(api: &Api<Parsed<T>>, events: &mpsc::Sender<Change>) -> bool
+where
+    Change: From<Event<T>>,
+{
+    let mut was_absent = false;
+    let mut failing_since = None;
+    while !events.is_closed() {
+        let one = ListParams::default().limit(1);
+        let code = match patiently(api.list_metadata(&one)).await {
+            Ok(_) => break,
+            Err(kube::Error::Api(status)) => status.code,
+            Err(_) => {
+                // The API server is away, for the Services too.
+                failing_since = None;
+                sleep(SOON).await;
+                continue;
+            }
+        };
+        // Another system's kind that fails for long, by a webhook of its own for example, must not keep everything waiting.
+        let fails_for_long =
+            *failing_since.get_or_insert_with(Instant::now) + PATIENCE < Instant::now();
+        if !was_absent && !matches!(code, 403 | 404) && !fails_for_long {
+            sleep(SOON).await;
+            continue;
+        }
+        if !was_absent {
+            was_absent = true;
+            let absent = Change::Absent(T::NAME, code);
+            let none = Event::<T>::Listed(None, BTreeSet::new(), 0);
+            for change in [Change::from(none), absent] {
+                // After an error, the task is about to end.
+                drop(events.send(change).await);
+            }
+        }
+        sleep(LOOK_AGAIN).await;
+    }
+    was_absent
+}
+
+/// The pause before a kind is asked for again, while the API server is away or fails.
+const SOON: Duration = Duration::from_secs(1);
+/// A kind that cannot be read for so long counts as not there, or may be found to be gone.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How often a kind is looked for that was not there.
+const LOOK_AGAIN: Duration = Duration::from_secs(120);
+/// The events that may be queued. Watches wait while the queue is full.
+const EVENTS: usize = 256;

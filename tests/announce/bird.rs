@@ -1,0 +1,153 @@
+//! What routers learn from `ballast-controller announce`, by two BIRDs: that of the host, and the router itself.
+
+use std::fs;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::hosts::{Host, Place, until};
+
+/// A running BIRD, with its socket in the folder of its host.
+struct Bird(Child);
+
+impl Bird {
+    fn start(host: &Host) -> Self {
+        let mut command = host.program(&bird());
+        command.args(["-f", "-c", "bird.conf", "-s", "bird.ctl"]);
+        let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+        Self(child.expect("bird"))
+    }
+}
+
+impl Drop for Bird {
+    fn drop(&mut self) {
+        self.0.kill().ok();
+        self.0.wait().ok();
+    }
+}
+
+/// A router and the first host, each with its BIRD.
+struct Session {
+    _router: Bird,
+    _own: Bird,
+}
+
+impl Session {
+    /// Starts both, and the announcer of the host. `None`: BIRD is not installed, which is an error in CI.
+    fn start(place: &mut Place) -> Option<Self> {
+        if Command::new(bird()).arg("--version").output().is_err() {
+            let is_ci = std::env::var("CI").is_ok_and(|ci| ci == "true");
+            assert!(!is_ci, "CI=true, and bird is not installed");
+            eprintln!("SKIP: a router: bird is not installed");
+            return None;
+        }
+        fs::write(place.client.path("bird.conf"), ROUTER).expect("a file");
+        let router = Bird::start(&place.client);
+        let host = &mut place.hosts[0];
+        host.announce(FILE);
+        until("BIRD has a configuration", || {
+            host.path("bird.conf").exists()
+        });
+        Some(Self {
+            _router: router,
+            _own: Bird::start(host),
+        })
+    }
+}
+
+/// What the router says to a command of birdc.
+fn shown(router: &Host, words: &str) -> String {
+    let mut command = router.program(&format!("{}c", bird()));
+    command.args(["-s", "bird.ctl"]).args(words.split(' '));
+    let output = command.output().expect("birdc");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+pub(crate) fn routes(place: &mut Place) {
+    let Some(_session) = Session::start(place) else {
+        return;
+    };
+    let shown = |words: &str| shown(&place.client, words);
+    let knows = |address: &str| shown("show route").contains(&format!("{address}/32"));
+    until("the router knows both", || {
+        knows("198.51.100.7") && knows("198.51.100.8")
+    });
+    let all = shown("show route all");
+    assert!(
+        all.contains("(64512,7)") && all.contains("(64512, 1, 2)"),
+        "{all}"
+    );
+    until("BFD is up", || shown("show bfd sessions").contains(" Up "));
+    // One that cannot be served any more is withdrawn, and the session stays.
+    let host = &mut place.hosts[0];
+    host.write(&FILE.replace("ready: true", "ready: false"));
+    until("one is withdrawn", || !knows("198.51.100.7"));
+    assert!(knows("198.51.100.8"));
+    host.write(FILE);
+    until("it is back", || knows("198.51.100.7"));
+    // Before the announcer ends, the router knows that nothing is served any more.
+    host.signal("TERM");
+    until("it ended", || host.has_ended());
+    until("all is withdrawn", || {
+        !knows("198.51.100.7") && !knows("198.51.100.8")
+    });
+}
+
+/// A host with BGP loses its power: when the router sends nothing to it any more.
+pub(crate) fn figures(place: &mut Place) {
+    let Some(_session) = Session::start(place) else {
+        return;
+    };
+    let shown = |words: &str| shown(&place.client, words);
+    until("the router knows it", || {
+        shown("show route").contains("198.51.100.7/32")
+    });
+    until("BFD is up", || shown("show bfd sessions").contains(" Up "));
+    place.hosts[0].ip("link set eth0 down");
+    let at = Instant::now();
+    until("it is withdrawn", || {
+        !shown("show route").contains("198.51.100.7/32")
+    });
+    println!("the router of a dead host: {:?}", at.elapsed());
+    assert!(at.elapsed() <= Duration::from_millis(500));
+}
+
+fn bird() -> String {
+    std::env::var("BIRD").unwrap_or_else(|_| "bird".to_owned())
+}
+
+const ROUTER: &str = "log stderr all;
+router id 10.77.0.3;
+protocol device {}
+protocol bfd {}
+protocol bgp edge {
+    local 10.77.0.3 as 64513;
+    neighbor 10.77.0.1 as 64512;
+    hold time 3;
+    password \"secret\";
+    bfd { min rx interval 100 ms; min tx interval 100 ms; multiplier 3; };
+    ipv4 { import all; export none; };
+}
+";
+
+const FILE: &str = "version: 1
+node: edge1
+addresses:
+- {address: 198.51.100.7, mode: bgp, nodes: [edge1], ready: true}
+- {address: 198.51.100.8, mode: bgp, nodes: [edge1]}
+bgp:
+  bird: {config: bird.conf, socket: bird.ctl}
+  router-id: 10.77.0.1
+  my-asn: 64512
+  peers:
+  - name: tor
+    peer-asn: 64513
+    peer-address: 10.77.0.3
+    source-address: 10.77.0.1
+    hold-time: 3s
+    keepalive-time: 1s
+    connect-time: 1s
+    password: secret
+    bfd: {receive-interval: 100ms, transmit-interval: 100ms}
+  advertisements:
+  - {communities: [\"64512:7\", \"large:64512:1:2\"]}
+";

@@ -1,0 +1,143 @@
+//! What happens to addresses and interfaces beside the announcer, and its file.
+
+use std::fs;
+use std::time::Duration;
+
+use crate::hosts::{Place, pause, until};
+use crate::{V4, V6, settle};
+
+/// An interface that goes down keeps its IPv4 addresses: the one that lost them is not to answer when it is up again.
+pub(crate) fn down(place: &mut Place) {
+    let (one, other) = settle(place);
+    place.hosts[one].ip("link set eth0 down");
+    until("the other has it", || place.holds(other, V4));
+    until("the first one does not", || !place.holds(one, V4));
+    place.hosts[one].ip("link set eth0 up");
+    until("they see each other again", || {
+        place.hosts[one].ack().contains("\"owner\":\"edge")
+    });
+    pause(Duration::from_secs(2));
+    assert_eq!(place.holders(V4).len(), 1);
+    assert!(place.client.reaches(V4));
+}
+
+/// A cable that is pulled leaves the interface up.
+pub(crate) fn carrier(place: &mut Place) {
+    let (one, other) = settle(place);
+    place.plug(one, false);
+    until("the other has both", || {
+        place.holds(other, V4) && place.holds(other, V6)
+    });
+    until("the first one has none", || {
+        !place.holds(one, V4) && !place.holds(one, V6)
+    });
+    until("its ack says why", || {
+        place.hosts[one].ack().contains("no interface can carry it")
+    });
+    place.plug(one, true);
+    pause(Duration::from_secs(2));
+    assert_eq!(place.holders(V4).len(), 1);
+}
+
+pub(crate) fn removed(place: &mut Place) {
+    place.start(0);
+    until("both are held", || {
+        place.holders(V4) == [0] && place.holders(V6) == [0]
+    });
+    let host = &place.hosts[0];
+    host.ip(&format!("address del {V4}/32 dev eth0"));
+    host.ip(&format!("address del {V6}/128 dev eth0"));
+    until("both are held again", || {
+        place.holders(V4) == [0] && place.holders(V6) == [0]
+    });
+    assert!(place.client.reaches(V4) && place.client.reaches(V6));
+}
+
+/// Addresses that are there already are held, and go in the end.
+pub(crate) fn by_hand(place: &mut Place) {
+    let host = &place.hosts[0];
+    host.ip(&format!("address add {V4}/32 dev eth0"));
+    host.ip(&format!("address add {V6}/128 dev eth0 nodad"));
+    place.start(0);
+    until("both are held", || {
+        place.hosts[0].ack().matches("\"state\":\"held\"").count() == 2
+    });
+    place.hosts[0].signal("TERM");
+    until("it ended", || place.hosts[0].has_ended());
+    assert!(!place.holds(0, V4) && !place.holds(0, V6));
+}
+
+/// What an earlier process left and no file has any more is removed; the rest stays.
+pub(crate) fn left(place: &mut Place) {
+    place.start(0);
+    until("both are held", || {
+        place.holders(V4) == [0] && place.holders(V6) == [0]
+    });
+    let host = &mut place.hosts[0];
+    host.kill();
+    let good = host.file();
+    let lines = good.lines().filter(|line| !line.contains(V6));
+    let text = lines.collect::<Vec<_>>().join("\n");
+    host.announce(&text);
+    until("the one that no file has is gone", || {
+        assert_eq!(place.holders(V4), [0]);
+        !place.holds(0, V6)
+    });
+}
+
+/// The only node keeps an address that is not ready until the data plane ends.
+pub(crate) fn alone(place: &mut Place) {
+    place.start(0);
+    until("it is held", || place.holders(V4) == [0]);
+    let host = &place.hosts[0];
+    let good = host.file();
+    let digest = |ack: String| {
+        ack.split("sha256:")
+            .nth(1)
+            .and_then(|rest| rest.get(..64).map(str::to_owned))
+    };
+    let before = digest(host.ack());
+    host.write(&good.replace("ready: true", "ready: false"));
+    until("the file is in force", || digest(host.ack()) != before);
+    pause(Duration::from_millis(500));
+    assert_eq!(place.holders(V4), [0]);
+    place.hosts[0].end_data_plane();
+    until("it is gone", || place.holders(V4).is_empty());
+}
+
+/// A file with a socket that cannot be opened is refused, and the announcer goes on.
+pub(crate) fn bad_bind(place: &mut Place) {
+    place.start(0);
+    until("it is held", || place.holders(V4) == [0]);
+    let host = &mut place.hosts[0];
+    let good = host.file();
+    for bind in ["192.0.2.77:7956", "192.0.2.77:7957"] {
+        host.write(&good.replace("0.0.0.0:7956", bind));
+        until("it is refused", || host.ack().contains("cannot be bound"));
+        host.write(&good);
+        until("the good one is taken", || {
+            !host.ack().contains("cannot be bound")
+        });
+    }
+    assert!(!host.has_ended());
+    assert_eq!(place.holders(V4), [0]);
+}
+
+/// One that names nobody is found by those that name it.
+pub(crate) fn no_peers(place: &mut Place) {
+    place.start(0);
+    until("it is held", || place.holders(V4) == [0]);
+    let key = fs::read(place.hosts[0].path("members.key")).expect("a key");
+    let text = place.hosts[0].file().replace("node: edge1", "node: edge2");
+    let text = text.replace("peers: [\"10.77.0.2:7956\"], ", "");
+    let text = text.replace("data-plane: {socket: ballast.sock}\n", "");
+    let other = &mut place.hosts[1];
+    fs::write(other.path("members.key"), key).expect("a key");
+    other.announce(&text);
+    // It can hold everything, and leaves it to the one that has it.
+    until("it knows the owner", || {
+        place.hosts[1].ack().matches("\"owner\":\"edge1\"").count() == 2
+    });
+    place.hosts[0].power_off();
+    until("it takes over", || place.holds(1, V4));
+}
