@@ -5,11 +5,13 @@
 use std::fmt::Write;
 use std::fs;
 use std::hint::black_box;
+use std::sync::Arc;
 use std::time::Duration;
 
-use ballast_controller::decide::decide;
+use ballast_controller::allocation::Allocated;
+use ballast_controller::decide::{Allotment, Memo, decide, decide_again};
 use ballast_controller::observe::Observed;
-use ballast_controller::settings::{Flags, Settings};
+use ballast_controller::settings::{Flags, Role, Settings};
 use clap::Parser;
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 
@@ -21,16 +23,84 @@ fn decisions(criterion: &mut Criterion) {
         let mut observed = None;
         group.bench_function(BenchmarkId::from_parameter(services), |bench| {
             let observed = observed.get_or_insert_with(|| cluster(services));
-            bench.iter_custom(|times| {
-                let before = on_processor();
-                for _ in 0..times {
-                    black_box(decide(black_box(observed), &settings));
-                }
-                on_processor() - before
-            });
+            bench.iter_custom(|times| of_decisions(times, observed, &settings));
         });
     }
     group.finish();
+}
+
+/// The publisher's decision about 10,000 Services that a pool is for: all of them new; one new one beside those that have theirs; and
+/// that after a decision that knew the others. The same without the pool, for comparison.
+fn of_pools(criterion: &mut Criterion) {
+    let settings = settings().in_role(Role::Publisher);
+    let mut new = cluster(10_000);
+    // The publisher watches no endpoints.
+    new.slices.clear();
+    let mut pooled = new.clone();
+    let pool = "kind: AddressPool\napiVersion: ballast.dev/v1\nmetadata: {name: edge}\nspec: {addresses: [10.128.0.0/16]}\n";
+    assert_eq!(pooled.take_file("pool.yaml", pool), []);
+    let one_more = |observed: &Observed| {
+        let mut given = observed.clone();
+        for status in decide(observed, &settings).statuses.into_iter().skip(1) {
+            let (Some(Allotment::Given(allocation)), Some(service)) =
+                (status.allotment, given.services.get_mut(&status.service))
+            else {
+                continue;
+            };
+            Arc::make_mut(service).allocated = Some(Allocated {
+                allocation,
+                since: 0,
+            });
+        }
+        given
+    };
+    let cases = [
+        ("all", pooled.clone()),
+        ("one more", one_more(&pooled)),
+        ("all, no pool", new.clone()),
+        ("one more, no pool", one_more(&new)),
+    ];
+    let mut group = criterion.benchmark_group("pools");
+    group.sample_size(10);
+    for (name, observed) in &cases {
+        group.bench_function(*name, |bench| {
+            bench.iter_custom(|times| of_decisions(times, observed, &settings));
+        });
+    }
+    for (name, observed) in [
+        ("one more, again", &cases[1].1),
+        ("one more, no pool, again", &cases[3].1),
+    ] {
+        let mut before = observed.clone();
+        before.services.pop_first();
+        group.bench_function(name, |bench| {
+            bench.iter_custom(|times| of_changes(times, [observed, &before], &settings));
+        });
+    }
+    group.finish();
+}
+
+/// How long this thread ran for this many decisions, each about one Service more or less than that before.
+fn of_changes(times: u64, observed: [&Observed; 2], settings: &Settings) -> Duration {
+    let mut memo = Memo::default();
+    let mut observed = observed.into_iter().cycle();
+    for one in observed.by_ref().take(2) {
+        decide_again(&mut memo, one, settings);
+    }
+    let before = on_processor();
+    for (_, one) in (0..times).zip(observed) {
+        black_box(decide_again(&mut memo, black_box(one), settings));
+    }
+    on_processor() - before
+}
+
+/// How long this thread ran for this many decisions.
+fn of_decisions(times: u64, observed: &Observed, settings: &Settings) -> Duration {
+    let before = on_processor();
+    for _ in 0..times {
+        black_box(decide(black_box(observed), settings));
+    }
+    on_processor() - before
 }
 
 /// How long this thread ran so far.
@@ -85,5 +155,5 @@ endpoints:
     observed
 }
 
-criterion_group!(benches, decisions);
+criterion_group!(benches, decisions, of_pools);
 criterion_main!(benches);

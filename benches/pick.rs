@@ -6,9 +6,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use ballast_core::moment::Moment;
+use ballast_core::overrides::Override;
 use ballast_core::pick::{Key, Tried};
 use ballast_core::rng::Rng;
-use ballast_core::service::{Node, Override, Service, ServiceContext};
+use ballast_core::service::{Node, Service, ServiceContext};
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 
 const SIZES: [usize; 3] = [10, 100, 10_000];

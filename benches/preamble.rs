@@ -4,7 +4,7 @@
 use std::hint::black_box;
 
 use ballast_core::preamble::{
-    Addresses, Extras, Step, Transport, Versions, encode_v1, encode_v2, step,
+    Addresses, Extras, Parsed, Transport, Versions, encode_v1, encode_v2, step,
 };
 use criterion::{Criterion, criterion_group, criterion_main};
 
@@ -13,8 +13,8 @@ fn reading(criterion: &mut Criterion) {
     for (name, header) in headers() {
         group.bench_function(name, |bencher| {
             bencher.iter(|| {
-                let verdict = step(black_box(&header), Versions::Both, Transport::Stream);
-                assert!(matches!(verdict, Step::Header(_)));
+                let verdict = step(black_box(&header), Versions::Both, Transport::Tcp);
+                assert!(matches!(verdict, Parsed::Header(_)));
             });
         });
     }
@@ -40,7 +40,7 @@ fn writing(criterion: &mut Criterion) {
                 out.clear();
                 encode_v2(
                     black_box(client()),
-                    Transport::Stream,
+                    Transport::Tcp,
                     black_box(&extras),
                     &mut out,
                 );
@@ -54,8 +54,8 @@ fn writing(criterion: &mut Criterion) {
 fn headers() -> [(&'static str, Vec<u8>); 3] {
     let (mut line, mut plain, mut full) = (Vec::new(), Vec::new(), Vec::new());
     encode_v1(client(), &mut line);
-    encode_v2(client(), Transport::Stream, &Extras::default(), &mut plain);
-    encode_v2(client(), Transport::Stream, &extras(), &mut full);
+    encode_v2(client(), Transport::Tcp, &Extras::default(), &mut plain);
+    encode_v2(client(), Transport::Tcp, &extras(), &mut full);
     [
         ("v1", line),
         ("v2", plain),

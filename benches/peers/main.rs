@@ -70,6 +70,8 @@ mod origin;
 mod origin_http2;
 mod pace;
 mod poll;
+#[path = "../common/program.rs"]
+mod program;
 mod protocol;
 mod proxies;
 mod report;

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::netns::{Net, Place, Started};
+use crate::program;
 use crate::protocol::Protocol;
 use crate::tables::second_front;
 use crate::tls::Certificate;
@@ -69,7 +70,7 @@ impl Proxy {
             Self::Nginx => {
                 first_line("nginx", "-v").and_then(|version| stream_module().map(|_| version))
             }
-            Self::Ballast => build_ballast().and_then(|()| ballast_version(&ballast_binary())),
+            Self::Ballast => program::build().and_then(|()| ballast_version(&program::path())),
             Self::Beside => match binary_beside() {
                 Some(path) => ballast_version(&path),
                 None => Err("BALLAST_BESIDE names no binary".to_owned()),
@@ -93,7 +94,7 @@ impl Proxy {
                 haproxy(net, task, options)?
             }
             Self::Nginx => nginx(net, task)?,
-            Self::Ballast => ballast(net, &ballast_binary(), task.table)?,
+            Self::Ballast => ballast(net, &program::path(), task.table)?,
             Self::Beside => ballast(net, &binary_beside().unwrap_or_default(), task.table)?,
         };
         let log = net.folder.join(format!("{}.log", self.name()));
@@ -156,42 +157,8 @@ pub(crate) fn haproxy_spliced_share(folder: &Path) -> io::Result<f64> {
     }
 }
 
-/// Where Ballast is looked for.
-fn ballast_binary() -> PathBuf {
-    if let Some(path) = std::env::var_os("BALLAST_BIN") {
-        return path.into();
-    }
-    // The bench is target/release/deps/peers-HASH.
-    let folder = std::env::current_exe()
-        .ok()
-        .and_then(|bench| Some(bench.parent()?.parent()?.to_owned()));
-    folder.unwrap_or_default().join("ballast")
-}
-
 fn binary_beside() -> Option<PathBuf> {
     std::env::var_os("BALLAST_BESIDE").map(PathBuf::from)
-}
-
-/// Builds Ballast as it is released, so that nobody measures yesterday's. Not where BALLAST_BIN names one, or where the
-/// bench was not started by cargo.
-fn build_ballast() -> Result<(), String> {
-    let Some(cargo) = std::env::var_os("CARGO") else {
-        return Ok(());
-    };
-    if std::env::var_os("BALLAST_BIN").is_some() {
-        return Ok(());
-    }
-    eprintln!("peers: building target/release/ballast, if it is not up to date");
-    let built = Command::new(cargo)
-        .args(["build", "--release", "--quiet", "--package", "ballast"])
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
-        .stdin(Stdio::null())
-        .status();
-    match built {
-        Ok(status) if status.success() => Ok(()),
-        Ok(status) => Err(format!("cargo build --release -p ballast: {status}")),
-        Err(error) => Err(format!("cargo: {error}")),
-    }
 }
 
 /// Where Ballast reads its table.

@@ -56,6 +56,22 @@ fn the_reference_has_a_row_for_every_field() {
     }
 }
 
+/// `templates/announce-full.yaml` has every field: a test of the announcer holds it to that.
+#[test]
+fn the_page_of_the_announcer_has_a_row_for_every_field() {
+    let page = read("docs/announcing.md");
+    let rows = page.lines().filter_map(|line| line.strip_prefix("| "));
+    let explained: BTreeSet<&str> = rows
+        .flat_map(|row| row.split('`').skip(1).step_by(2))
+        .collect();
+    let full = read("templates/announce-full.yaml");
+    let keys = keys(&full);
+    assert!(keys.len() > 30, "only {} keys", keys.len());
+    for key in keys {
+        assert!(explained.contains(key), "no row for `{key}`");
+    }
+}
+
 #[test]
 fn the_ack_of_the_reference_is_one() {
     let reference = read(REFERENCE);
@@ -113,6 +129,43 @@ fn the_image_of_rc_yaml_is_the_one_that_the_containerfile_makes() {
         assert!(containerfile.contains(&format!("{program} ")));
         assert!(script.contains(&format!(" -p {program}")));
     }
+}
+
+#[test]
+fn the_parts_list_has_each_crate_that_is_linked_with_its_checksum_and_license() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let list = || {
+        let output = Command::new(root.join("templates/sbom")).output();
+        let output = output.expect("the script");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{said}");
+        output.stdout
+    };
+    let text = list();
+    assert_eq!(text, list(), "the same source, the same bytes");
+    let parts: serde_json::Value = serde_json::from_slice(&text).expect("JSON");
+    assert_eq!(parts["bomFormat"], "CycloneDX");
+    let parts = parts["components"].as_array().expect("components");
+    let lock = read("Cargo.lock");
+    for part in parts {
+        let name = part["name"].as_str().expect("a name");
+        assert!(part["licenses"][0]["expression"].is_string(), "{part}");
+        if name.starts_with("ballast") {
+            continue;
+        }
+        let checksum = part["hashes"][0]["content"].as_str().expect("a checksum");
+        let line = format!(
+            "name = \"{name}\"\nversion = {}\nsource = \"registry+https://github.com/rust-lang/crates.io-index\"\nchecksum = \"{checksum}\"\n",
+            part["version"]
+        );
+        assert!(lock.contains(&line), "{part}");
+    }
+    let has = |name: &str| parts.iter().any(|part| part["name"] == name);
+    assert!(has("ballast") && has("ballast-controller") && has("rustls") && has("kube"));
+    assert!(
+        !has("criterion") && !has("proptest"),
+        "what tests alone use"
+    );
 }
 
 #[test]
@@ -278,16 +331,18 @@ fn names_of_metrics(text: &str) -> BTreeSet<&str> {
     names.collect()
 }
 
-/// Whether the data plane or the controller has a metric. Those of the controller are compared with its page by another test.
+/// Whether the data plane, the controller or the announcer has a metric. Those of the last two are compared with their page by
+/// another test.
 fn exists(name: &str, metrics: &str) -> bool {
-    match name.starts_with("ballast_controller_") {
-        true => read("docs/metrics.md").contains(&format!("`{name}`")),
-        false => {
-            let families = ["_bucket", "_count", "_sum"].map(|part| name.strip_suffix(part));
-            let mut families = families.into_iter().flatten().chain([name]);
-            families.any(|family| metrics.contains(&format!("# TYPE {family} ")))
-        }
-    }
+    let page = read("docs/metrics.md");
+    let (_, of_others) = page
+        .split_once("\n## Of the controller\n")
+        .expect("a heading");
+    let families = ["_bucket", "_count", "_sum"].map(|part| name.strip_suffix(part));
+    let mut families = families.into_iter().flatten().chain([name]);
+    families.any(|family| {
+        metrics.contains(&format!("# TYPE {family} ")) || of_others.contains(&format!("`{family}`"))
+    })
 }
 
 /// What stands before the keys of each system; longer ones first.

@@ -44,7 +44,7 @@ fn a_suite_names_the_program_that_it_tests() {
 #[test]
 fn the_script_that_runs_all_tests_knows_every_suite() {
     let script = fs::read_to_string(root().join("tests/all")).expect("a script");
-    for package in [".", "dataplane", "controller"] {
+    for package in [".", "dataplane", "controller", "controller/announce"] {
         let manifest = root().join(package).join("Cargo.toml");
         let manifest = fs::read_to_string(manifest).expect("a manifest");
         let suites = manifest.split("[[test]]\nname = \"").skip(1);
@@ -63,6 +63,7 @@ fn functions_of_the_programs_are_under_eighty_lines() {
         "dataplane/core",
         "dataplane/import",
         "controller",
+        "controller/announce",
     ] {
         for (file, text) in texts(&format!("{package}/src")) {
             let name = file.strip_prefix(root()).expect("in it").display();
@@ -103,7 +104,7 @@ fn long_functions(text: &str) -> impl Iterator<Item = &str> {
 
 /// Every source of the end-to-end tests, without what they share and without the fuzz targets.
 fn tests() -> impl Iterator<Item = (PathBuf, String)> {
-    let folders = ["ballast", "controller", "docs"];
+    let folders = ["ballast", "announce", "controller", "docs"];
     let files = folders
         .into_iter()
         .flat_map(|folder| sources(&root().join("tests").join(folder)));

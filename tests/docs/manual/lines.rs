@@ -9,7 +9,7 @@ fn every_error_of_the_log_is_explained() {
     let page = read(PAGE);
     let section = section(&page, "## By a line of the log");
     let mut found = 0;
-    for folder in ["dataplane/src", "controller/src"] {
+    for folder in ["dataplane/src", "controller/src", "controller/announce/src"] {
         for message in sources(folder).iter().flat_map(|code| errors(code)) {
             found += 1;
             // What stands between two values.
@@ -30,6 +30,7 @@ fn every_line_that_is_explained_is_written() {
     let mut code = sources("dataplane/src");
     code.extend(sources("dataplane/core/src"));
     code.extend(sources("controller/src"));
+    code.extend(sources("controller/announce/src"));
     let page = read(PAGE);
     let mut found = 0;
     for heading in ["## What `ballast check` says", "## By a line of the log"] {

@@ -83,6 +83,8 @@ fn names(code: &str) -> impl Iterator<Item = String> {
 /// Names of Kubernetes' API, and states of the condition. A new name that is no reason of an event belongs here, a new reason
 /// into the page.
 const NO_REASONS: &[&str] = &[
+    "AddressPool",
+    "AddressReservation",
     "Allocated",
     "Apply",
     "Balance",

@@ -92,9 +92,10 @@ fn follow(root: &Path, page: &Path, link: &str) -> Result<(), &'static str> {
         return Ok(());
     }
     let text = fs::read_to_string(&target).map_err(|_| "it has no headings")?;
-    match anchors(&text).contains(anchor) {
-        true => Ok(()),
-        false => Err("there is no such heading"),
+    if anchors(&text).contains(anchor) {
+        Ok(())
+    } else {
+        Err("there is no such heading")
     }
 }
 
