@@ -56,8 +56,7 @@ pub mod run;
 pub mod settings;
 mod waiting;
 
-/// The version, and the commit of the source that the variable `BALLAST_COMMIT` named when this was built, as `--version` prints
-/// them.
+/// The version, and the commit of the source, which the build script names, as `--version` prints them.
 pub static VERSION: LazyLock<String> = LazyLock::new(|| {
     let commit = option_env!("BALLAST_COMMIT").unwrap_or("unknown");
     format!("{} (commit {commit})", env!("CARGO_PKG_VERSION"))

@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-/// The commit of the source, as the variable `BALLAST_COMMIT` named it when this was built.
+/// The commit of the source, which `build.rs` names.
 pub const COMMIT: &str = match option_env!("BALLAST_COMMIT") {
     Some(commit) => commit,
     None => "unknown",
