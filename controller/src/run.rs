@@ -152,7 +152,8 @@ impl Parts {
             Arc::clone(&self.metrics),
         ));
         let (answered, announcer) = watch::channel(None);
-        if let Some(announcer) = &self.announcer {
+        // Only events of the cluster say what the announcer answers.
+        if let (Some(announcer), Some(_)) = (&self.announcer, &self.client) {
             tasks.spawn(follow_announcer(announcer.ack(), answered));
         }
         let (fetched, pages) = watch::channel(Pages::default());

@@ -383,6 +383,7 @@ fn rows(context: &Context<'_>, taken: &Taken) -> Vec<PoolRow> {
     let rows = statuses.map(|(entry, status)| PoolRow {
         name: entry.pool.name.clone(),
         source: entry.pool.source,
+        created: entry.pool.created,
         status,
     });
     rows.collect()

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, BufWriter, Write};
 use std::net::IpAddr;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
@@ -25,6 +25,8 @@ pub(crate) struct Folder {
     path: PathBuf,
     /// The written table, without its generation.
     table: Option<Arc<RoutingTable>>,
+    /// The file of that table, as it was written.
+    written: Option<FileState>,
     generation: u64,
     /// The digests of the written files, by name.
     files: BTreeMap<String, [u8; 32]>,
@@ -35,6 +37,9 @@ pub(crate) struct Folder {
     /// The files that cannot be read or written, with the reason, as it was logged.
     failing: BTreeMap<String, String>,
 }
+
+/// What tells whether somebody has changed a file: its inode, its bytes, and the time of its last change.
+type FileState = (u64, u64, (i64, i64));
 
 /// A table as it is written.
 #[derive(Serialize)]
@@ -70,6 +75,7 @@ impl Folder {
         let mut folder = Self {
             path,
             table: None,
+            written: None,
             generation: 0,
             files: BTreeMap::new(),
             leaving: BTreeMap::new(),
@@ -162,6 +168,12 @@ impl Folder {
             }
         }
         self.log_failing(failing);
+        if self.table.is_some() && self.written != self.file_state() {
+            tracing::warn!(
+                "table.json was changed or removed by somebody else; it is written again"
+            );
+            self.table = None;
+        }
         if self.table.as_ref() != Some(table) {
             let bytes = self.write_table(table)?;
             wrote = Wrote::Table { bytes };
@@ -243,7 +255,17 @@ impl Folder {
         })?;
         self.generation += 1;
         self.table = Some(Arc::clone(table));
+        self.written = self.file_state();
         Ok(bytes)
+    }
+
+    fn file_state(&self) -> Option<FileState> {
+        let found = fs::metadata(self.path.join(TABLE)).ok()?;
+        Some((
+            found.ino(),
+            found.len(),
+            (found.mtime(), found.mtime_nsec()),
+        ))
     }
 
     /// Writes a file if it changed; returns whether it did. A file whose source does not exist is removed: the frontends that need it are
@@ -342,6 +364,7 @@ impl Folder {
         });
         // No generation is used twice.
         self.generation = generations.max().unwrap_or(0);
+        self.written = self.file_state();
         let bytes = match fs::read(self.path.join(TABLE)) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),

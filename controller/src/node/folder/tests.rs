@@ -86,6 +86,20 @@ fn a_table_is_written_when_it_changes_and_its_label_grows() {
 }
 
 #[test]
+fn a_table_that_somebody_else_damaged_or_removed_is_written_again() {
+    let mut case = Case::new();
+    assert!(is_table(case.write("a", &[])));
+    assert_eq!(case.write("a", &[]), Wrote::Nothing);
+    fs::write(case.path(TABLE), "{").unwrap();
+    assert!(is_table(case.write("a", &[])));
+    fs::remove_file(case.path(TABLE)).unwrap();
+    assert!(is_table(case.write("a", &[])));
+    assert_eq!(case.label(), Some(3));
+    case.reopen();
+    assert_eq!(case.write("a", &[]), Wrote::Nothing);
+}
+
+#[test]
 fn a_process_that_begins_anew_writes_nothing_if_nothing_changed() {
     let mut case = Case::new();
     case.write("a", &[of_secret("a")]);

@@ -219,6 +219,14 @@ struct Taken {
 
 impl ManifestFile {
     fn new(path: &Path, stamp: Stamp, text: Result<String, NoText>, last: Option<Self>) -> Self {
+        // An editor on a full disk leaves an empty file.
+        let text = text.and_then(|text| {
+            let had_objects = last.as_ref().is_some_and(|last| !is_blank(&last.text));
+            match is_blank(&text) && had_objects {
+                true => Err(NoText::Empty),
+                false => Ok(text),
+            }
+        });
         let bad = match &text {
             Ok(text) => Observed::default().take_file(&name(path), text),
             Err(why) => vec![BadDocument {
@@ -247,11 +255,17 @@ fn is_readable(bad: &[BadDocument]) -> bool {
     bad.iter().all(|document| document.is_passed_over)
 }
 
+fn is_blank(text: &str) -> bool {
+    text.trim().is_empty()
+}
+
 /// Why there is no text of a file.
 #[derive(Debug, thiserror::Error)]
 enum NoText {
     #[error("changes whenever it is read; write another file and rename it to this one")]
     Changing,
+    #[error("is empty; what it had before stays until the file is deleted")]
+    Empty,
     #[error("is not UTF-8")]
     NotUtf8,
     #[error("cannot be read: {0}")]

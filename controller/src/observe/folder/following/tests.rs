@@ -55,6 +55,22 @@ impl Place {
 }
 
 #[test]
+fn a_file_that_became_empty_keeps_what_it_had_until_it_is_deleted() {
+    let mut place = Place::with("a");
+    fs::write(place.path(), " \n").unwrap();
+    let why = "is empty; what it had before stays until the file is deleted";
+    assert_eq!(place.look(), (vec!["a".to_owned()], vec![why.to_owned()]));
+    fs::write(place.path(), "# nothing here any more\n").unwrap();
+    assert_eq!(place.look(), (vec![], vec![]));
+    place.write("b");
+    assert_eq!(place.look(), (vec!["b".to_owned()], vec![]));
+    fs::write(place.path(), "").unwrap();
+    place.look();
+    fs::remove_file(place.path()).unwrap();
+    assert_eq!(place.look(), (vec![], vec![]));
+}
+
+#[test]
 fn a_file_of_which_nothing_can_be_known_keeps_its_last_good_content() {
     let mut place = Place::with("a");
     fs::remove_file(place.path()).unwrap();
