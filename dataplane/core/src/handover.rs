@@ -254,6 +254,14 @@ pub const MOST_STATE: usize = 256 << 20;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::compile::{CompileContext, compile};
+    use crate::loops::LOOPBACK_ONLY;
+    use crate::moment::Moment;
+    use crate::plan::Plan;
+    use crate::rng::Rng;
+    use crate::table::{Format, parse};
+
+    mod oracle;
 
     fn offer() -> Message {
         let bound = |address: &str, frontend: Option<&str>| Bound {
@@ -398,5 +406,19 @@ mod tests {
         }
         let listening = offer.sockets.iter().filter(|handed| handed.listens());
         assert_eq!(listening.count(), 5);
+    }
+
+    #[test]
+    fn the_corpus_of_the_fuzz_target_keeps_every_promise() {
+        let folder = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../../tests/fuzz/corpus/handover"
+        );
+        let mut seeds = 0;
+        for seed in std::fs::read_dir(folder).unwrap() {
+            oracle::check(&std::fs::read(seed.unwrap().path()).unwrap());
+            seeds += 1;
+        }
+        assert!(seeds > 5, "only {seeds} seeds in {folder}");
     }
 }
