@@ -173,7 +173,7 @@ fn what_the_build_before_gave_stays_where_it_is() {
             node.until_in_force();
         }
         corner.publish(&[]);
-        corner.apply(&service("new", 83, ""));
+        corner.apply(&service("new", 84, ""));
         scene.until_at_nodes("new");
         let message = condition(corner, "pooled", ALLOCATED)["message"].clone();
         assert_eq!(message, "addresses=198.51.100.7 pool=edge ports=80/TCP");
