@@ -7,6 +7,7 @@
 
 mod apply;
 mod desired;
+mod growth;
 mod rewrites;
 mod unseen;
 
@@ -20,6 +21,7 @@ use tokio::task::{self, JoinError, JoinSet};
 pub(super) use self::apply::release;
 use self::apply::{Pass, Passed};
 pub(super) use self::desired::DesiredStatus;
+use self::growth::Growth;
 use self::rewrites::Rewrites;
 use self::unseen::Unseen;
 use super::events::{EventSender, NewEvent};
@@ -55,6 +57,7 @@ struct Tracked {
     /// The answer to the last write, until it or a newer state is observed.
     answer: Option<Arc<Service>>,
     rewrites: Rewrites,
+    growth: Growth,
     /// Whether the addresses are left to another controller for a while.
     yields: bool,
     failures: u32,
@@ -203,7 +206,10 @@ impl StatusWriter {
             tracked.not_before = Duration::ZERO;
         }
         // One that is in the queue keeps its place.
-        let at = tracked.not_before.max(clock::now());
+        let mut at = tracked.not_before.max(clock::now());
+        if desired.only_grows(&service) {
+            at = at.max(tracked.growth.due());
+        }
         let at = tracked.queued.map_or(at, |queued| queued.min(at));
         work.leave_queue(key);
         work.enter_queue(key, at);
@@ -260,6 +266,9 @@ impl StatusWriter {
             let tracked = work.tracked.entry(key.clone()).or_default();
             tracked.has_pass = true;
             tracked.uid.clone_from(&service.uid);
+            if desired.grows(&service) {
+                tracked.growth.written(now);
+            }
             let pass = Pass {
                 client: self.client.clone(),
                 leading: self.leading.clone(),

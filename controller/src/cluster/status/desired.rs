@@ -317,6 +317,21 @@ impl DesiredStatus {
         self.ingress.iter().filter_map(place).collect()
     }
 
+    /// Whether addresses are published that are not published yet.
+    pub(super) fn grows(&self, service: &Service) -> bool {
+        let places = self.places();
+        places.len() > service.ingress.len()
+            && service
+                .ingress
+                .iter()
+                .all(|found| places.contains(&found.as_str()))
+    }
+
+    /// Whether it is published already, and is to be at more addresses.
+    pub(super) fn only_grows(&self, service: &Service) -> bool {
+        !service.ingress.is_empty() && self.grows(service) && self.leaves_allocation(service)
+    }
+
     /// The condition `ballast.dev/Programmed`.
     fn programmed(&self) -> Option<Condition> {
         let (is_true, reason) = match self.verdict {
