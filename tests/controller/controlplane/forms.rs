@@ -129,6 +129,9 @@ fn every_overlay_is_taken_and_changes_what_it_is_for() {
                 if let Some(chart) = helm {
                     assert_same(&chart.expect("a chart"), &text);
                 }
+                // Its file is out of reach of what speaks with clients.
+                let data_plane = spec["containers"][0]["volumeMounts"].to_string();
+                assert!(!data_plane.contains("announce"), "{data_plane}");
                 let rights = &announcer["securityContext"]["capabilities"]["add"];
                 assert_eq!(
                     *rights,
