@@ -1,5 +1,6 @@
 //! The command line of `ballast`: commands, flags, their values and their help.
 
+use std::ffi::OsString;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -187,6 +188,9 @@ pub(crate) struct Upgrade {
     /// Where the process that runs hands over: the path of its --handover
     #[arg(long, env = "BALLAST_HANDOVER", value_name = "PATH")]
     pub(crate) handover: PathBuf,
+    /// Its arguments, behind `--`: run, and the flags [default: those of the process that runs, in its environment and folder]
+    #[arg(last = true, value_name = "ARGUMENT", requires = "program")]
+    pub(crate) arguments: Vec<OsString>,
 }
 
 #[derive(Debug, Args)]

@@ -125,8 +125,8 @@ impl Signals {
                     () = &mut reading, if is_reading => {
                         is_reading = false;
                         service_manager::ready(has_inherited);
-                        if let Some(numbers) = shared.status.inherited() {
-                            upgrade::report(numbers);
+                        if shared.status.is_ready() {
+                            upgrade::report(shared.status.inherited());
                         }
                     }
                 }
