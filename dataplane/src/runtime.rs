@@ -27,6 +27,7 @@ use crate::os::reserve;
 use crate::os::threads::{self, Pace};
 use crate::probe::Probe;
 use crate::process::config::Config;
+use crate::process::fd_store::FdStore;
 use crate::process::handover::next::InheritedSockets;
 use crate::process::handover::old::{self, Giver};
 use crate::process::handover::{Decision, Hold, Inherited, Loan};
@@ -57,11 +58,12 @@ pub struct Running {
     /// Whether this process takes over from the one before; `None`: there is nothing to take over.
     decision: Option<Decision>,
     rereads: mpsc::UnboundedSender<Reread>,
+    /// Dropped before `stop`, which ends the thread that knows what the next process was offered.
+    _held: Held,
     stop: Stop,
     shutdown_delay: Duration,
     drain_timeout: Duration,
     succession: Succession,
-    _held: Held,
 }
 
 /// Reads the table, and starts everything. Returns when the admin addresses answer and the first table, if it is a file, is
@@ -129,7 +131,10 @@ fn start_with(
     let (shutdown_delay, drain_timeout) = (config.shutdown_delay, config.drain_timeout);
     let (failing, failed) = oneshot::channel();
     let decision = claims.sockets.as_ref().map(InheritedSockets::decision);
+    let (store, kept) = FdStore::open();
     let inheritance = Inheritance {
+        store,
+        kept,
         sockets: claims.sockets,
         taken,
         failed: Some(failing),
@@ -441,6 +446,7 @@ fn start_admin(
                 let (locks, held) = (side.locks.clone(), Weak::clone(&held));
                 let giver = Giver {
                     succession: succession.clone(),
+                    shared: Arc::clone(&stats.shared),
                     threads: vec![lend, lend_admin],
                     holds,
                     held: move || {

@@ -461,7 +461,10 @@ impl PoolWatch {
         }
         let words = self.absent.iter().map(|(kind, code)| match code {
             404 => (*kind).to_owned(),
-            403 => format!("{kind} (may not be read: apply the rights of {})", self.rights),
+            403 => format!(
+                "{kind} (may not be read: apply the rights of {})",
+                self.rights
+            ),
             code => format!("{kind} (the API server answers {code})"),
         });
         tracing::info!(

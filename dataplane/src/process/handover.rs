@@ -84,6 +84,9 @@ const GIVES_UP: u8 = 2;
 /// Time for the next process to begin, and to put its table in force.
 const READY_WITHIN: Duration = Duration::from_secs(60);
 
+/// Time for the flows of clients of datagrams to go over. Meanwhile their datagrams wait in the kernel.
+const FLOWS_WITHIN: Duration = Duration::from_secs(10);
+
 /// The exit code of a process that was to take over, and did not: the one before goes on.
 pub const GOES_ON: u8 = 75;
 

@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use crate::os::panics::vital;
 use crate::os::sys;
 use crate::tcp;
-use crate::udp::{FlowRoom, Flows};
+use crate::udp::{FlowRoom, Flows, MovedFlow};
 use crate::worker::{Closing, Order, Worker, hand_over_in_time};
 
 /// Takes orders until every sender is gone, or until `stop` asks to cut what is left.
@@ -31,10 +31,21 @@ pub(crate) async fn run(
     let mut listening: HashMap<Arc<SocketKey>, Vec<mpsc::Sender<Closing>>> = HashMap::new();
     while let Some(Some(order)) = stop.run_until_cancelled(inbox.recv()).await {
         match order {
-            Order::Listen { key, socket, done } => {
-                let started = listen(&worker, &flows, Arc::clone(&key), socket);
-                let started = started.map(|close| listening.entry(key).or_default().push(close));
+            Order::Listen {
+                key,
+                socket,
+                flows: moved,
+                done,
+            } => {
+                let started = listen(&worker, (&flows, moved), Arc::clone(&key), socket);
+                let started = started.map(|(close, adopted)| {
+                    listening.entry(key).or_default().push(close);
+                    adopted
+                });
                 done.send(started).ok();
+            }
+            Order::GiveFlows { sockets, done } => {
+                done.send(flows.give(&sockets)).ok();
             }
             Order::Close { key, how, done } => {
                 let mut of_key = listening.remove(&key).unwrap_or_default();
@@ -95,22 +106,23 @@ pub(crate) async fn run(
     }
 }
 
-/// Starts accepting or receiving.
+/// Starts accepting or receiving. Returns how many of the flows of the process before go on.
 fn listen(
     worker: &Rc<Worker>,
-    flows: &Flows,
+    (flows, moved): (&Flows, Vec<MovedFlow>),
     key: Arc<SocketKey>,
     socket: Arc<Socket>,
-) -> io::Result<mpsc::Sender<Closing>> {
+) -> io::Result<(mpsc::Sender<Closing>, usize)> {
     let socket = sys::watched_shared(socket)?;
     let (close, closing) = mpsc::channel(1);
+    let mut adopted = 0;
     match key.transport {
         Transport::Tcp => {
             let key = Rc::new(SocketKey::clone(&key));
             let accept = tcp::accept_loop(Rc::clone(worker), key, socket, closing);
             tokio::task::spawn_local(accept);
         }
-        Transport::Udp => flows.listen(key, socket, closing)?,
+        Transport::Udp => adopted = flows.listen(key, socket, moved, closing)?,
     }
-    Ok(close)
+    Ok((close, adopted))
 }

@@ -62,7 +62,7 @@ fn answering(path: &Path, answer: impl FnOnce(UnixStream) + Send + 'static) -> J
         drop(listener);
         let request = hear(&mut next);
         assert!(
-            request.starts_with("{\"request\":{\"version\":2,\"oldest\":1,"),
+            request.starts_with("{\"request\":{\"version\":3,\"oldest\":2,"),
             "{request}"
         );
         answer(next);
@@ -181,12 +181,13 @@ fn the_next_process_ends_where_the_one_that_runs_refuses_and_serves_where_that_o
     let offer =
         |version| format!(r#"{{"offer":{{"version":{version},"program":"9","sockets":[]}}}}"#);
     for (version, says, code) in [
-        (2, &[REFUSED][..], Some(75)),
-        (2, &["wait", REFUSED], Some(75)),
+        (3, &[REFUSED][..], Some(75)),
+        (3, &["wait", REFUSED], Some(75)),
+        (3, &["wait", "\"yours\"", "wait", "{\"flows\":[]}"], None),
+        (3, &["wait"], None),
+        // One that knows no flows, and one that breaks off in place of them.
         (2, &["wait", "\"yours\"", "wait"], None),
-        (2, &["wait"], None),
-        // One that knows no confirmation.
-        (1, &["wait", "\"yours\""], None),
+        (3, &["wait", "\"yours\"", "wait"], None),
     ] {
         let folder = folder("version: 1\n");
         let path = folder.path().join("handover");
@@ -240,17 +241,6 @@ fn the_next_process_that_is_told_to_end_before_it_may_serve_ends_at_once_and_tak
     assert_eq!(next.ends(), Some(0));
     next.until_said("before it served");
     answered.join().unwrap();
-}
-
-#[test]
-fn a_process_that_knows_no_confirmation_takes_over() {
-    let place = Place::new();
-    let mut first = place.serving();
-    let request = r#"{"request":{"version":1,"oldest":1,"program":"0.0.9"}}"#;
-    let mut asking = Asking::offered(&place, request);
-    asking.say(READY);
-    assert_eq!(hear(&mut asking.connection), "\"yours\"");
-    assert_eq!(first.ends(), Some(0));
 }
 
 #[test]
