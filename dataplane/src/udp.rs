@@ -29,7 +29,7 @@ use tokio::time::{sleep, sleep_until};
 use crate::os::panics::{At, Vital, vital};
 use crate::os::sys;
 use crate::os::sys::datagrams::{BATCH, Inbox};
-use crate::process::handover::inode;
+use crate::process::handover::{MovedFlow, inode};
 use crate::worker::{Close, Closing, SessionInfo, Worker};
 
 mod flow_socket;
@@ -40,7 +40,6 @@ mod proxy_header;
 
 use flow_socket::FlowSocket;
 use from_endpoint::{Drained, ReplyBatch};
-pub(crate) use moved::MovedFlow;
 
 /// The flows of a worker, which has none before its first UDP socket.
 #[derive(Debug)]

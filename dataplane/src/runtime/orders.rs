@@ -12,8 +12,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::os::panics::vital;
 use crate::os::sys;
+use crate::process::handover::MovedFlow;
 use crate::tcp;
-use crate::udp::{FlowRoom, Flows, MovedFlow};
+use crate::udp::{FlowRoom, Flows};
 use crate::worker::{Closing, Order, Worker, hand_over_in_time};
 
 /// Takes orders until every sender is gone, or until `stop` asks to cut what is left.
@@ -28,7 +29,7 @@ pub(crate) async fn run(
     tokio::task::spawn_local(hand_over_in_time(Rc::clone(&worker)));
     let flows = Flows::new(Rc::clone(&worker), flow_room);
     // A worker may have several sockets of one address, if a process with more workers handed them over.
-    let mut listening: HashMap<Arc<SocketKey>, Vec<mpsc::Sender<Closing>>> = HashMap::new();
+    let mut listening = Listening::new();
     while let Some(Some(order)) = stop.run_until_cancelled(inbox.recv()).await {
         match order {
             Order::Listen {
@@ -44,18 +45,9 @@ pub(crate) async fn run(
                 });
                 done.send(started).ok();
             }
-            Order::GiveFlows { sockets, done } => {
-                done.send(flows.give(&sockets)).ok();
-            }
+            Order::GiveFlows { sockets, done } => drop(done.send(flows.give(&sockets))),
             Order::Close { key, how, done } => {
-                let mut of_key = listening.remove(&key).unwrap_or_default();
-                // If there is no socket, dropping `done` reports it as closed.
-                if let Some(close) = of_key.pop() {
-                    close.try_send(Closing { how, done }).ok();
-                }
-                if !of_key.is_empty() {
-                    listening.insert(key, of_key);
-                }
+                close_one(&mut listening, key, Closing { how, done });
             }
             Order::Serve(handed) => tcp::serve_handed_over(&worker, handed),
             Order::NewPlan => drop(worker.plan()),
@@ -103,6 +95,21 @@ pub(crate) async fn run(
                     .for_each(|endpoint| endpoint.forget_longest(worker.id));
             }
         }
+    }
+}
+
+/// What closes each socket of an address.
+type Listening = HashMap<Arc<SocketKey>, Vec<mpsc::Sender<Closing>>>;
+
+/// Closes one socket of an address.
+fn close_one(listening: &mut Listening, key: Arc<SocketKey>, closing: Closing) {
+    let mut of_key = listening.remove(&key).unwrap_or_default();
+    // If there is no socket, dropping `closing` reports it as closed.
+    if let Some(close) = of_key.pop() {
+        close.try_send(closing).ok();
+    }
+    if !of_key.is_empty() {
+        listening.insert(key, of_key);
     }
 }
 

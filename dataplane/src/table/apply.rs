@@ -3,7 +3,6 @@
 //! It runs on a thread of its own, at a lower priority than the workers once there is a table. If anything is wrong with a table, the plan in force
 //! stays.
 
-use std::collections::BTreeMap;
 use std::future::pending;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,10 +15,9 @@ use ballast_core::compile::{CompileContext, compile, revise};
 use ballast_core::handover::State;
 use ballast_core::loops::HostAddresses;
 use ballast_core::overrides::Overrides;
-use ballast_core::plan::{Plan, SocketKey};
+use ballast_core::plan::Plan;
 use ballast_core::rng::Rng;
 use ballast_core::table::{self, OnGone, Problem, Problems, RoutingTable};
-use socket2::Socket;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
@@ -29,7 +27,6 @@ use crate::operator::admin::{CommandLine, Wanted};
 use crate::os::clock::{unix_seconds, utc};
 use crate::os::panics;
 use crate::os::threads::Pace;
-use crate::process::fd_store::FdStore;
 use crate::process::handover::next::{InheritedSockets, Takeover};
 use crate::process::handover::{Hold, Loans};
 use crate::process::succession::Succession;
@@ -70,9 +67,6 @@ pub(crate) struct ApplyConfig {
 pub(crate) struct Inheritance {
     /// The sockets that the first table takes.
     pub(crate) sockets: Option<InheritedSockets>,
-    /// What systemd has kept of a process that was killed, and what keeps it.
-    pub(crate) kept: BTreeMap<SocketKey, Vec<Socket>>,
-    pub(crate) store: FdStore,
     /// Cancelled when the first table is in force, so that this process answers in place of the one before.
     pub(crate) taken: CancellationToken,
     /// Notified where the process before goes on, so that this one must end.
@@ -139,15 +133,11 @@ pub(crate) struct Apply {
 
 impl Apply {
     /// Must be called within a runtime.
-    pub(crate) fn new(shared: Arc<Shared>, mut config: ApplyConfig) -> Self {
-        let inheritance = &mut config.inheritance;
-        let kept = std::mem::take(&mut inheritance.kept);
-        let store = std::mem::take(&mut inheritance.store);
-        let succession = inheritance.succession.clone();
+    pub(crate) fn new(shared: Arc<Shared>, config: ApplyConfig) -> Self {
         Self {
             intake: Intake::new(config.table),
             first: config.first,
-            sockets: Sockets::new(Arc::clone(&shared), succession, store, kept),
+            sockets: Sockets::new(Arc::clone(&shared), config.inheritance.succession.clone()),
             ack: AckFile::new(config.instance, config.ack),
             shared,
             retired: Vec::new(),

@@ -6,19 +6,13 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 
-use ballast_core::flow::{FlowEnd, HandedFlow};
+use ballast_core::flow::FlowEnd;
 use socket2::SockRef;
 
 use super::flow_socket::FlowSocket;
 use super::{Udp, UdpListener};
+use crate::process::handover::MovedFlow;
 use crate::worker::Worker;
-
-/// A flow between two processes.
-#[derive(Debug)]
-pub(crate) struct MovedFlow {
-    pub(crate) flow: HandedFlow,
-    pub(crate) socket: OwnedFd,
-}
 
 /// Gives away the flows that come by these sockets. Neither the sockets nor the flows are read here any more.
 pub(super) fn give(worker: &Worker, udp: &Udp, sockets: &BTreeSet<u64>) -> Vec<MovedFlow> {

@@ -10,7 +10,7 @@ use socket2::Socket;
 use tokio::sync::oneshot;
 
 use super::{HandedOver, SessionInfo};
-use crate::udp::MovedFlow;
+use crate::process::handover::MovedFlow;
 use crate::worker::live::Serving;
 
 #[derive(Debug)]

@@ -201,6 +201,42 @@ fn an_idle_connection_of_http_ends_with_its_next_response_or_in_order() {
 }
 
 #[test]
+fn a_process_that_stays_ends_by_a_signal_and_its_own_socket_says_which_one_serves() {
+    let place = Place::new();
+    let own = |name: &str| place.folder.path().join(name);
+    let run = |name: &str| {
+        let mut run = place.run(&["--stay", "--monitor-socket"]);
+        Process::spawn(run.arg(own(name)))
+    };
+    // As the probes of a pod ask.
+    let serves = |name: &str| {
+        let mut ask = command(BALLAST);
+        ask.args(["ctl", "show", "info"]);
+        to_its_end(ask.env("BALLAST_SOCKET", own(name))).code == Some(0)
+    };
+    let mut first = run("one");
+    first.until("it serves", || serves("one"));
+    let mut second = run("two");
+    second.until("it serves", || serves("two"));
+    first.until_said("--stay: another process serves");
+    assert!(first.is_running() && !serves("one"));
+    // It has nothing any more that the next one needs.
+    let third = run("three");
+    third.until("it serves", || serves("three"));
+    second.until_said("--stay: another process serves");
+    for process in [&mut first, &mut second] {
+        process.signal(Signal::TERM);
+        assert_eq!(process.ends(), Some(0));
+    }
+    assert!(
+        third.has_said("inherited 11 of 12 sockets"),
+        "{}",
+        third.err.text()
+    );
+    ping(&mut connect(place.tcp).unwrap()).unwrap();
+}
+
+#[test]
 fn what_asks_wrongly_is_refused_with_words() {
     let place = Place::new();
     let mut first = place.serving();

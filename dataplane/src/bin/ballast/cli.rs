@@ -309,6 +309,9 @@ pub(crate) struct Run {
         value_name = "PATH"
     )]
     pub(crate) handover: Option<PathBuf>,
+    /// After a hand-over: stay until SIGTERM, without serving, as a container must that is started again when it ends
+    #[arg(long, hide_short_help = true, env = "BALLAST_STAY", value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, overrides_with = "stay", requires = "handover", action = ArgAction::Set)]
+    pub(crate) stay: bool,
     /// Go on as this user, by name or number: with the right to ports below 1024, and no other
     #[arg(long, hide_short_help = true, env = "BALLAST_USER", value_name = "USER", value_parser = user)]
     pub(crate) user: Option<User>,

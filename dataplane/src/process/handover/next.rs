@@ -21,13 +21,14 @@ use tokio::net::UnixStream;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::{Decision, FLOWS_WITHIN, GOES_ON, PROGRAM, READY_WITHIN, groups, is_end, wire};
+use super::{
+    Decision, FLOWS_WITHIN, GOES_ON, MovedFlow, PROGRAM, READY_WITHIN, groups, is_end, wire,
+};
 use crate::os::limits::Budget;
 use crate::os::sys;
 use crate::os::threads::{self, Pace};
 use crate::process::start_error::StartError;
 use crate::process::succession::is_permitted;
-use crate::udp::MovedFlow;
 
 /// What the process before offers to this one. Where this is dropped, the other one goes on as before.
 #[derive(Debug)]

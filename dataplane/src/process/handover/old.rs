@@ -18,11 +18,12 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::wire::BATCH;
-use super::{FLOWS_WITHIN, Hold, Lent, Loan, PROGRAM, READY_WITHIN, groups, inode, is_end, wire};
+use super::{
+    FLOWS_WITHIN, GiveFlows, Hold, Lent, Loan, MovedFlow, PROGRAM, READY_WITHIN, groups, inode,
+    is_end, wire,
+};
 use crate::os::sys;
 use crate::process::succession::{Succession, is_permitted};
-use crate::udp::MovedFlow;
-use crate::worker::{Order, Shared};
 
 /// The sockets that the next process has, by the kernel's numbers and by the names of locks.
 #[derive(Clone, Debug, Default)]
@@ -31,17 +32,16 @@ pub(crate) struct HandedOver {
     pub(crate) pid: Option<u32>,
     /// Whether it is in the control groups of this process, as those of one service are.
     pub(crate) is_of_this_service: bool,
-    /// Those of clients and of the admin side.
+    /// Those of clients, of the admin side and of files.
     pub(crate) inodes: BTreeSet<u64>,
     /// Those of files and locks.
     pub(crate) names: BTreeSet<String>,
 }
 
 /// What hands sockets over.
-#[derive(Debug)]
 pub(crate) struct Giver<F> {
     pub(crate) succession: Succession,
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) give_flows: GiveFlows,
     /// The threads that have sockets.
     pub(crate) threads: Vec<mpsc::UnboundedSender<Loan>>,
     /// What has apply hold still.
@@ -201,15 +201,8 @@ impl<F: Fn() -> Vec<Lent>> Giver<F> {
     /// Gives the flows of the sockets that the next process has, which serves from now on. A flow that does not arrive there is
     /// lost: the client's next datagram begins another one.
     async fn give_flows(&self, next: &mut UnixStream, handed: &HandedOver) {
-        let sockets = Arc::new(handed.inodes.clone());
         // All workers stop reading at the same time.
-        let asked = self.shared.inboxes.iter().map(|inbox| {
-            let (done, given) = oneshot::channel();
-            let sockets = Arc::clone(&sockets);
-            inbox.send(Order::GiveFlows { sockets, done }).ok();
-            given
-        });
-        let asked: Vec<_> = asked.collect();
+        let asked = (self.give_flows)(handed.inodes.clone());
         let sent = timeout(FLOWS_WITHIN, async {
             for given in asked {
                 // A worker that has ended has no flows.
@@ -354,7 +347,10 @@ impl HandedOver {
                 continue;
             }
             match &lent.handed {
-                Handed::File(name) => drop(handed.names.insert(name.clone())),
+                Handed::File(name) => {
+                    handed.names.insert(name.clone());
+                    handed.inodes.extend(inode(&*lent.descriptor));
+                }
                 // Which process has it makes no difference.
                 Handed::Lock(_) => {}
                 Handed::Tcp(_) | Handed::Udp(_) | Handed::Admin(_) | Handed::Healthz(_) => {

@@ -16,9 +16,8 @@ use crate::net::listen;
 use crate::process::fd_store::FdStore;
 use crate::process::handover::next::{MovedFlows, Taken};
 use crate::process::handover::old::HandedOver;
-use crate::process::handover::{Lent, inode};
+use crate::process::handover::{Lent, MovedFlow, inode};
 use crate::process::succession::Succession;
-use crate::udp::MovedFlow;
 use crate::worker::live::Serving;
 use crate::worker::{Close, Order, Shared};
 
@@ -56,12 +55,8 @@ pub(super) type Opened = (SocketKey, Vec<Socket>);
 
 impl Sockets {
     /// No sockets yet, but what systemd has kept.
-    pub(super) fn new(
-        shared: Arc<Shared>,
-        succession: Succession,
-        store: FdStore,
-        kept: BTreeMap<SocketKey, Vec<Socket>>,
-    ) -> Self {
+    pub(super) fn new(shared: Arc<Shared>, succession: Succession) -> Self {
+        let (store, kept) = FdStore::open();
         Self {
             last_logged: shared.room.at_rest().connections,
             shared,

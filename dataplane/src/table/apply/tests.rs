@@ -32,8 +32,6 @@ fn apply_in(folder: &Path) -> (Apply, watch::Receiver<Option<Wanted>>) {
         admin,
         overrides,
         inheritance: Inheritance {
-            kept: BTreeMap::new(),
-            store: FdStore::default(),
             sockets: None,
             taken: CancellationToken::new(),
             failed: None,

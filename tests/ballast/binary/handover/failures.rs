@@ -295,6 +295,58 @@ fn files_are_left_alone_until_the_next_process_serves_and_go_where_it_does_not_w
 }
 
 #[test]
+fn who_waits_at_a_runtime_socket_that_is_given_up_gets_an_answer() {
+    let place = Place::new();
+    let mut first = place.serving();
+    let mut run = command(BALLAST);
+    run.args(["run", "--admin", &place.admin, "--table"])
+        .arg(place.folder.path())
+        .arg("--handover")
+        .arg(place.handover());
+    let asking: Vec<JoinHandle<usize>> = (0..4)
+        .map(|_| {
+            let path = place.socket();
+            thread::spawn(move || {
+                let mut answered = 0;
+                while let Ok(mut client) = UnixStream::connect(&path) {
+                    client.set_read_timeout(Some(PATIENCE)).unwrap();
+                    client.write_all(b"show version\n").unwrap();
+                    let mut answer = String::new();
+                    client.read_to_string(&mut answer).unwrap();
+                    assert!(
+                        answer.contains("Ballast") || answer.contains("2.6"),
+                        "{answer:?}"
+                    );
+                    answered += 1;
+                }
+                answered
+            })
+        })
+        .collect();
+    support::pause(Duration::from_millis(200));
+    let second = Process::spawn(&mut run);
+    second.until_said("table applied");
+    for asking in asking {
+        assert!(asking.join().unwrap() > 5);
+    }
+    assert_eq!(first.ends(), Some(0));
+}
+
+#[test]
+fn an_admin_address_that_overlaps_is_refused_and_the_process_that_runs_goes_on() {
+    let mut place = Place::new();
+    let mut first = place.serving();
+    let (_, port) = place.admin.split_once(':').unwrap();
+    place.admin = format!("*:{port}");
+    let ended = to_its_end(&mut place.run(&[]));
+    assert_eq!(ended.code, Some(75), "{ended:?}");
+    assert!(ended.err.contains("address in use"), "{ended:?}");
+    assert!(first.is_running());
+    first.until_answers("/readyz", 200);
+    ping(&mut connect(place.tcp).unwrap()).unwrap();
+}
+
+#[test]
 fn systemd_is_told_which_process_is_the_services_now() {
     let place = Place::new();
     let path = place.folder.path().join("notify");

@@ -3,6 +3,8 @@
 use std::sync::Mutex;
 use std::time::Instant;
 
+use support::raw::{Event, Raw};
+
 use super::flows::{Flows, place};
 use super::*;
 
@@ -28,6 +30,9 @@ fn a_hundred_hand_overs_under_load() {
             visits.lock().unwrap().push((began, began.elapsed()));
             Ok(())
         });
+    }
+    for _ in 0..2 {
+        clients.begin("http/2", http2(place.at(1)));
     }
     for _ in 0..BULK {
         let address = place.tcp;
@@ -75,6 +80,42 @@ fn stream(address: SocketAddr) -> std::io::Result<()> {
     Ok(())
 }
 
+/// Requests on one connection until it ends. A request that was not begun is asked for on the next connection.
+fn http2(address: SocketAddr) -> impl FnMut() -> std::io::Result<()> + Send {
+    let mut kept = None;
+    move || loop {
+        let (mut client, stream) = kept.take().unwrap_or_else(|| (Raw::to(address), 1));
+        client.get(stream, "/");
+        let mut is_ending = false;
+        let is_answered = loop {
+            match client.event() {
+                Event::GoAway { last, .. } if last < stream => break false,
+                Event::GoAway { .. } => is_ending = true,
+                Event::Head {
+                    stream: of, ends, ..
+                }
+                | Event::Data {
+                    stream: of, ends, ..
+                } if of == stream && ends => {
+                    break true;
+                }
+                Event::Reset { code: REFUSED, .. } => break false,
+                Event::Reset { code, .. } => {
+                    return Err(std::io::Error::other(format!("reset by {code}")));
+                }
+                Event::End => return Err(ErrorKind::UnexpectedEof.into()),
+                _ => {}
+            }
+        };
+        if is_answered {
+            if !is_ending {
+                kept = Some((client, stream + 2));
+            }
+            return Ok(());
+        }
+    }
+}
+
 fn print_times(name: &str, visits: &[(Instant, Duration)], during: std::ops::Range<Instant>) {
     let in_time = |visit: &&(Instant, Duration)| during.contains(&visit.0);
     let visits: Vec<_> = visits.iter().filter(in_time).collect();
@@ -95,6 +136,8 @@ fn print_times(name: &str, visits: &[(Instant, Duration)], during: std::ops::Ran
     );
 }
 
+/// REFUSED_STREAM.
+const REFUSED: u32 = 7;
 const HAND_OVERS: usize = 100;
 const BULK: usize = 50;
 const FLOWS: usize = 250;
