@@ -31,7 +31,12 @@ pub(super) struct Announce {
     )]
     admin: String,
     /// Whose names of metrics /metrics has beside its own
-    #[arg(long, value_name = "FAMILY", env = "BALLAST_ANNOUNCE_COMPAT", value_enum)]
+    #[arg(
+        long,
+        value_name = "FAMILY",
+        env = "BALLAST_ANNOUNCE_COMPAT",
+        value_enum
+    )]
     compat: Option<Compat>,
     /// Say what is wrong with the file, and do nothing else
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]

@@ -69,6 +69,7 @@ fn every_overlay_is_taken_and_changes_what_it_is_for() {
             "daemonset",
             "dual-stack",
             "non-root",
+            "surge",
             "without-policies"
         ]
     );
@@ -117,6 +118,35 @@ fn every_overlay_is_taken_and_changes_what_it_is_for() {
                     assert!(context["capabilities"]["add"].is_null(), "{context}");
                 }
                 assert_eq!(setting("BALLAST_HTTP_PORT").as_deref(), Some("8080"));
+            }
+            "surge" => {
+                let containers = |name: &str| pods("DaemonSet", name)["spec"]["containers"].take();
+                let (controller, data_plane) =
+                    (containers("ballast"), containers("ballast-dataplane"));
+                assert_eq!(controller[0]["name"], "ballast-controller");
+                assert!(controller[1].is_null() && data_plane[1].is_null());
+                // As rc.yaml has it, but for what hands over.
+                let source = objects(&rc_yaml());
+                let known = &source[&("ReplicationController".to_owned(), "ballast".to_owned())];
+                let known = &known["spec"]["template"]["spec"]["containers"][0];
+                let of = |container: &Value, field: &str| container[field].clone();
+                for field in [
+                    "image",
+                    "command",
+                    "securityContext",
+                    "resources",
+                    "volumeMounts",
+                ] {
+                    assert_eq!(of(&data_plane[0], field), of(known, field), "{field}");
+                }
+                let own = ["--handover=", "--monitor-socket=", "--stay"];
+                let mut args = data_plane[0]["args"].as_array().expect("arguments").clone();
+                args.retain(|arg| {
+                    !own.iter()
+                        .any(|own| arg.as_str().unwrap_or("").starts_with(own))
+                });
+                assert_eq!(Value::from(args), of(known, "args"));
+                assert!(data_plane[0]["ports"].is_null());
             }
             "announce" => {
                 let spec = pods("DaemonSet", "ballast")["spec"].take();
