@@ -77,9 +77,10 @@ impl FlowSocket {
         let header = header.map(|header| {
             Box::new(Header {
                 bytes: header.bytes.into(),
-                on: match header.is_for_one {
-                    true => SendProxyUdp::First,
-                    false => SendProxyUdp::Every,
+                on: if header.is_for_one {
+                    SendProxyUdp::First
+                } else {
+                    SendProxyUdp::Every
                 },
             })
         });

@@ -76,13 +76,13 @@ fn every_overlay_is_taken_and_changes_what_it_is_for() {
     for name in &names {
         let text = kustomized(yard, plane, &format!("kustomize/overlays/{name}"));
         taken(yard, plane, &text);
-        let objects = objects(&text);
+        let made = objects(&text);
         let setting = |key: &str| {
-            let settings = &objects[&("ConfigMap".to_owned(), "ballast".to_owned())]["data"];
+            let settings = &made[&("ConfigMap".to_owned(), "ballast".to_owned())]["data"];
             settings[key].as_str().map(str::to_owned)
         };
         let pods = |kind: &str, name: &str| {
-            let object = objects.get(&(kind.to_owned(), name.to_owned()));
+            let object = made.get(&(kind.to_owned(), name.to_owned()));
             object.unwrap_or_else(|| panic!("no {kind} {name}"))["spec"]["template"].clone()
         };
         match name.as_str() {

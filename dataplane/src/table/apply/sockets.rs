@@ -166,9 +166,10 @@ impl Sockets {
             let Some(sockets) = inherited.remove(key) else {
                 continue;
             };
-            let count = match sockets.iter().any(has_flows) {
-                true => sockets.len(),
-                false => descriptors.sockets(there).unwrap_or(1),
+            let count = if sockets.iter().any(has_flows) {
+                sockets.len()
+            } else {
+                descriptors.sockets(there).unwrap_or(1)
             };
             let sockets = listen::adopt(key, sockets, count, buffers);
             there += sockets.len();
