@@ -66,7 +66,7 @@ impl Readiness {
             let listener = TcpListener::bind("127.0.0.1:1936").expect("a port");
             for mut client in listener.incoming().flatten() {
                 let mut request = [0; 256];
-                client.read(&mut request).ok();
+                _ = client.read(&mut request).unwrap_or(0);
                 let status = match answer.load(Ordering::Relaxed) {
                     true => "200 OK",
                     false => "503 Service Unavailable",

@@ -105,7 +105,8 @@ fn things_that_are_no_files_are_named_and_nothing_waits_for_them() {
     let siege = Siege::new();
     let table = siege.folder.path().join("table.yaml");
     let good = fs::read(&table).unwrap();
-    let things: [(&str, fn(&Path), &str); 5] = [
+    type Make = fn(&Path);
+    let things: [(&str, Make, &str); 5] = [
         (
             "a pipe",
             |at| mknodat(CWD, at, FileType::Fifo, Mode::RWXU, 0).unwrap(),

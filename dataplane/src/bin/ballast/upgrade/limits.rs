@@ -17,7 +17,7 @@ pub(super) fn follow(pid: u32) {
             continue;
         };
         if limit != getrlimit(resource)
-            && let Err(error) = setrlimit(resource, limit.clone())
+            && let Err(error) = setrlimit(resource, limit)
         {
             say(&format!(
                 "ballast: the next process has another limit of {name} than the process with pid {pid}, which has {}: {error}; raise it here (ulimit), or run this command as root",
