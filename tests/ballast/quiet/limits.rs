@@ -221,8 +221,10 @@ fn data_planes_that_are_gone_leave_neither_threads_nor_descriptors() {
     assert!(count(descriptors) > kept + 50, "they have many");
     drop(planes);
     support::until("their threads have ended", has_ended);
-    // One for each port that the test was given, which no other test may be given.
-    assert_eq!(count(descriptors), kept + 5);
+    // One for each port that the test was given, which no other test may be given. Those of the tests before may go meanwhile.
+    support::until("their descriptors are closed", || {
+        count(descriptors) <= kept + 5
+    });
 }
 
 #[test]
