@@ -4,7 +4,6 @@
 
 mod bird;
 mod figures;
-mod handover;
 mod hosts;
 mod kernel;
 
@@ -25,7 +24,6 @@ fn main() -> ExitCode {
             file: Path::new(file).to_owned(),
             ack: None,
             admin: None,
-            has_metallb_names: false,
         };
         return match run(&options) {
             Ok(()) => ExitCode::SUCCESS,
@@ -58,14 +56,6 @@ fn main() -> ExitCode {
         ),
         trial("an_announcer_that_starts_again_interrupts_nobody", again),
         trial("what_is_told_to_end_hands_over", ends),
-        trial(
-            "while_an_address_becomes_unready_every_connection_is_taken",
-            handover::unready,
-        ),
-        trial(
-            "while_a_data_plane_is_told_to_end_every_connection_is_taken",
-            handover::told_to_end,
-        ),
         trial("a_data_plane_that_ends_moves_its_addresses", data_plane),
         trial(
             "a_frozen_announcer_keeps_what_its_kernel_answers_for",

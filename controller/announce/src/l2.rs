@@ -3,9 +3,6 @@
 //! An address is taken only after nobody on the network has answered for it. Whoever answers decides what is next: a living member
 //! is about to give it up; a member that seems dead still has it; a host that is no member must not be disturbed.
 
-#[cfg(test)]
-mod tests;
-
 use std::time::Duration;
 
 use crate::frames::Mac;
@@ -21,19 +18,6 @@ pub enum Act {
     Announce,
     /// Take it from the interface.
     Release,
-}
-
-/// What this node is to do with the address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wish {
-    /// It is this node's: take it, and hold it.
-    Own,
-    /// Another member is to take it: it stays here until that one has it, but for [`YIELD`] at most.
-    Yield,
-    /// Nobody is known that could take it: it stays here, until a member takes it.
-    Keep,
-    /// It is not to be here.
-    Drop,
 }
 
 /// A host that says that it has the address.
@@ -66,8 +50,6 @@ pub struct L2 {
     /// When it was defended last, and how often it was within [`DISPUTE`] before.
     defended: Option<Duration>,
     disputes: u32,
-    /// The member that said that it has the address, and that this node may take it.
-    yielder: Option<String>,
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -80,21 +62,13 @@ enum Phase {
     Waiting { due: Duration },
     /// The address is on the interface since `taken`, and was announced so many times.
     Held { taken: Duration, announced: usize },
-    /// As `Held`, but a member that takes it may have it. `until`: it is removed then, whether it was taken or not.
-    Yielding { until: Option<Duration> },
 }
 
 impl L2 {
     /// Whether it is on the interface.
     #[must_use]
     pub fn is_held(&self) -> bool {
-        matches!(self.phase, Phase::Held { .. } | Phase::Yielding { .. })
-    }
-
-    /// Whether a member that asks for it may take it.
-    #[must_use]
-    pub fn yields(&self) -> bool {
-        matches!(self.phase, Phase::Yielding { .. })
+        matches!(self.phase, Phase::Held { .. })
     }
 
     /// Whether it is about to be taken, if nobody has it.
@@ -131,7 +105,6 @@ impl L2 {
                 let next = ANNOUNCED.get(announced).map(|after| taken + *after);
                 next.into_iter().chain(self.quiet_at()).min()
             }
-            Phase::Yielding { until } => until.into_iter().chain(self.quiet_at()).min(),
         }
     }
 
@@ -141,52 +114,27 @@ impl L2 {
         defended.map(|defended| defended + QUIET)
     }
 
-    /// This is wanted of the address now.
-    pub fn want(&mut self, now: Duration, wish: Wish) -> Vec<Act> {
-        match (&self.phase, wish) {
-            (Phase::Away, Wish::Own) => {
+    /// This node is to hold the address, or is not.
+    pub fn want(&mut self, now: Duration, is_wanted: bool) -> Vec<Act> {
+        match (&self.phase, is_wanted) {
+            (Phase::Away, true) => {
                 self.phase = Phase::Asking { asked: 0, due: now };
-                return self.tick(now);
+                self.tick(now)
             }
-            // The caller calls this after a change among the members only, so the next question may succeed.
-            (Phase::Waiting { .. }, Wish::Own) => self.ask_sooner(now),
-            // It was announced before. Whoever was to take it may have said so, too.
-            (Phase::Yielding { .. }, Wish::Own) => {
-                self.phase = Phase::Held {
-                    taken: now,
-                    announced: 0,
-                };
+            (Phase::Waiting { .. }, true) => {
+                // The caller calls this after a change among the members only, so the next question may succeed.
+                self.ask_sooner(now);
+                Vec::new()
             }
-            (Phase::Yielding { until: None } | Phase::Held { .. }, Wish::Yield) => {
-                let until = Some(now + YIELD);
-                self.phase = Phase::Yielding { until };
-            }
-            (Phase::Yielding { .. } | Phase::Held { .. }, Wish::Keep) => {
-                self.phase = Phase::Yielding { until: None };
-            }
-            (Phase::Away, _) | (_, Wish::Own) | (Phase::Yielding { .. }, Wish::Yield) => {}
-            (Phase::Asking { .. } | Phase::Waiting { .. }, _) | (_, Wish::Drop) => {
-                return self.let_go();
-            }
-        }
-        Vec::new()
-    }
-
-    fn let_go(&mut self) -> Vec<Act> {
-        let was_held = self.is_held();
-        *self = Self::default();
-        Vec::from_iter(was_held.then_some(Act::Release))
-    }
-
-    /// A member has the address, and says that this node may take it. Its kernel goes on to answer for it.
-    pub fn yielded(&mut self, now: Duration, by: String) {
-        let is_free = self.obstacle.is_none() || self.is_a_members();
-        if is_free && matches!(self.phase, Phase::Asking { .. } | Phase::Waiting { .. }) {
-            self.yielder = Some(by);
-            self.obstacle = None;
-            // What comes next is a question.
-            if matches!(self.phase, Phase::Waiting { .. }) {
-                self.phase = Phase::Waiting { due: now };
+            (Phase::Away, false) | (_, true) => Vec::new(),
+            (phase, false) => {
+                let was_held = matches!(phase, Phase::Held { .. });
+                *self = Self::default();
+                if was_held {
+                    vec![Act::Release]
+                } else {
+                    Vec::new()
+                }
             }
         }
     }
@@ -206,7 +154,7 @@ impl L2 {
 
     /// Other hosts may have another hardware address for it: this node announces it as if it had just taken it.
     pub fn announce_again(&mut self, now: Duration) {
-        if self.is_held() && !self.yields() {
+        if self.is_held() {
             self.phase = Phase::Held {
                 taken: now,
                 announced: 0,
@@ -233,8 +181,6 @@ impl L2 {
         while self.deadline().is_some_and(|due| due <= now) {
             match &mut self.phase {
                 Phase::Away => {}
-                // Nobody took it in time.
-                Phase::Yielding { .. } => acts.extend(self.let_go()),
                 Phase::Waiting { .. } => self.phase = Phase::Asking { asked: 0, due: now },
                 Phase::Asking { asked, due } if *asked < PROBES => {
                     *asked += 1;
@@ -248,7 +194,6 @@ impl L2 {
                         announced: 0,
                     };
                     self.obstacle = None;
-                    self.yielder = None;
                     acts.push(Act::Take);
                 }
                 Phase::Held { announced, .. } => {
@@ -334,16 +279,9 @@ impl L2 {
         match self.phase {
             Phase::Away | Phase::Waiting { .. } => Vec::new(),
             Phase::Asking { .. } => {
-                let is_yielder = |name: &String| Claimant::Living(name.clone()) == by;
-                if !self.yielder.as_ref().is_some_and(is_yielder) {
-                    self.put_off(now, by);
-                }
+                self.put_off(now, by);
                 Vec::new()
             }
-            // It has taken it.
-            Phase::Yielding { .. } if matches!(by, Claimant::Living(_)) => self.let_go(),
-            // It may be the next owner, which this node does not know yet.
-            Phase::Yielding { .. } => Vec::new(),
             Phase::Held { .. } => self.disputed(now, by, outranks),
         }
     }
@@ -392,8 +330,6 @@ const ANNOUNCED: [Duration; 6] = [
     Duration::from_secs(2),
     Duration::from_secs(5),
 ];
-/// So long a node waits for another one to take what it gives up: that one hears of it and asks for it, which takes 0.1 s usually.
-const YIELD: Duration = Duration::from_secs(1);
 /// A living member that still has it gives it up as soon as it knows what we know.
 const HANDOVER: Duration = Duration::from_millis(30);
 /// More than the second in which a process that begins keeps what it finds.
@@ -408,3 +344,212 @@ const DISPUTE: Duration = Duration::from_secs(10);
 const DISPUTES: u32 = 2;
 /// After so long without a claim nobody is told of it any more.
 const QUIET: Duration = Duration::from_secs(60);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use Act::{Announce, Probe, Release, Take};
+
+    const MS: fn(u64) -> Duration = Duration::from_millis;
+
+    /// The actions between `from` and `end`, each with its time.
+    fn run(l2: &mut L2, from: u64, end: u64) -> Vec<(u64, Act)> {
+        let acts = |at| l2.tick(MS(at)).into_iter().map(move |act| (at, act));
+        (from..=end).flat_map(acts).collect()
+    }
+
+    fn held() -> L2 {
+        let mut l2 = L2::default();
+        assert_eq!(l2.want(MS(0), true), [Probe]);
+        run(&mut l2, 1, 7_000);
+        assert!(l2.is_held());
+        l2
+    }
+
+    #[test]
+    fn it_is_asked_for_taken_and_announced_at_the_times_of_the_contract() {
+        let mut l2 = L2::default();
+        assert_eq!(l2.want(MS(0), true), [Probe]);
+        let mut expected = vec![(20, Probe), (40, Probe), (60, Take)];
+        expected.extend([60, 160, 560, 1_060, 2_060, 5_060].map(|at| (at, Announce)));
+        assert_eq!(run(&mut l2, 1, 10_000), expected);
+        assert_eq!(l2.deadline(), None);
+        assert_eq!(l2.want(MS(11_000), true), []);
+        assert_eq!(l2.want(MS(12_000), false), [Release]);
+        assert_eq!(l2.want(MS(13_000), false), []);
+    }
+
+    #[test]
+    fn it_is_not_taken_from_a_member_and_soon_tried_again() {
+        for (by, again) in [
+            (Claimant::Living("b".to_owned()), 55),
+            (Claimant::Dead("b".to_owned()), 1_025),
+            (Claimant::Foreign([9; 6]), 1_025),
+        ] {
+            let mut l2 = L2::default();
+            l2.want(MS(0), true);
+            run(&mut l2, 1, 24);
+            assert_eq!(l2.claimed(MS(25), by.clone(), true), []);
+            assert_eq!(l2.obstacle(), Some(&Obstacle::Claimed(by)));
+            assert_eq!(run(&mut l2, 26, 2_000)[0], (again, Probe));
+            assert!(l2.is_held());
+            assert_eq!(l2.obstacle(), None);
+        }
+    }
+
+    #[test]
+    fn news_of_the_members_are_a_reason_to_ask_again_soon() {
+        for (by, again) in [
+            (Claimant::Dead("b".to_owned()), 130),
+            (Claimant::Foreign([9; 6]), 1_025),
+        ] {
+            let mut l2 = L2::default();
+            l2.want(MS(0), true);
+            l2.claimed(MS(25), by, false);
+            assert_eq!(l2.want(MS(100), true), []);
+            assert_eq!(run(&mut l2, 101, 2_000)[0], (again, Probe));
+        }
+    }
+
+    #[test]
+    fn a_foreign_host_is_asked_less_and_less_often() {
+        let mut l2 = L2::default();
+        l2.want(MS(0), true);
+        let (mut now, mut asked) = (0, Vec::new());
+        while asked.len() < 9 {
+            now += 1;
+            if l2.tick(MS(now)).contains(&Probe) {
+                asked.push(now / 1000);
+                l2.claimed(MS(now), Claimant::Foreign([9; 6]), false);
+            }
+        }
+        assert_eq!(asked, [0, 1, 3, 7, 15, 31, 63, 127, 191]);
+    }
+
+    fn foreign() -> Claimant {
+        Claimant::Foreign([9; 6])
+    }
+
+    #[test]
+    fn it_is_defended_but_not_for_ever_at_once() {
+        let mut l2 = held();
+        let member = || Claimant::Living("b".to_owned());
+        assert_eq!(l2.claimed(MS(8_000), member(), true), [Announce]);
+        assert_eq!(l2.claimed(MS(8_999), member(), true), []);
+        assert_eq!(l2.claimed(MS(9_000), member(), true), [Announce]);
+        assert_eq!(l2.claimed(MS(18_000), foreign(), false), []);
+        // A frame that gets no answer is not reported: any host can send any number of them.
+        assert_eq!(l2.obstacle(), None);
+        assert_eq!(l2.claimed(MS(19_000), foreign(), false), [Announce]);
+        assert!(l2.is_held());
+        assert_eq!(l2.obstacle(), Some(&Obstacle::Claimed(foreign())));
+        let other = Claimant::Foreign([8; 6]);
+        assert_eq!(l2.claimed(MS(19_001), other, false), []);
+        assert_eq!(l2.obstacle(), Some(&Obstacle::Claimed(foreign())));
+        // A minute later it is forgotten.
+        assert_eq!(l2.deadline(), Some(MS(79_000)));
+        assert_eq!(l2.tick(MS(79_000)), []);
+        assert_eq!((l2.obstacle(), l2.deadline()), (None, None));
+    }
+
+    #[test]
+    fn of_two_that_do_not_hear_each_other_the_lower_one_gives_it_up() {
+        for (outranks, expected) in [(true, Release), (false, Announce)] {
+            let mut l2 = held();
+            let dead = || Claimant::Dead("b".to_owned());
+            for at in [8_000, 9_000] {
+                assert_eq!(l2.claimed(MS(at), dead(), outranks), [Announce]);
+            }
+            assert_eq!(l2.claimed(MS(10_000), dead(), outranks), [expected]);
+            assert_eq!(l2.is_held(), !outranks);
+            // This node asks again, and finds the other one.
+            let next = run(&mut l2, 10_001, 12_000);
+            assert_eq!(next.first().copied(), outranks.then_some((11_000, Probe)));
+        }
+        // Claims that have nothing to do with each other are no dispute.
+        let mut l2 = held();
+        for at in [8_000, 28_000, 48_000, 68_000] {
+            let dead = Claimant::Dead("b".to_owned());
+            assert_eq!(l2.claimed(MS(at), dead, true), [Announce]);
+        }
+    }
+
+    #[test]
+    fn who_asks_at_the_same_time_has_it_first() {
+        let mut l2 = L2::default();
+        l2.want(MS(0), true);
+        run(&mut l2, 1, 24);
+        l2.asked_too(MS(25), Claimant::Living("b".to_owned()));
+        assert_eq!(run(&mut l2, 26, 2_000)[0], (55, Probe));
+        assert!(l2.is_held());
+        // A question for what is held is answered by the kernel.
+        l2.asked_too(MS(2_001), foreign());
+        assert!(l2.is_held());
+    }
+
+    #[test]
+    fn what_could_not_be_asked_is_asked_again() {
+        let mut l2 = L2::default();
+        assert_eq!(l2.want(MS(0), true), [Probe]);
+        l2.not_asked(MS(0));
+        for at in (20..400).step_by(20) {
+            assert_eq!(l2.tick(MS(at)), [Probe]);
+            l2.not_asked(MS(at));
+        }
+        assert_eq!(l2.tick(MS(400)), [Probe]);
+        let next = run(&mut l2, 401, 500);
+        assert_eq!(next[..3], [(420, Probe), (440, Probe), (460, Take)]);
+        l2.not_asked(MS(501));
+        assert!(l2.is_held());
+    }
+
+    #[test]
+    fn it_is_announced_again_when_others_may_have_learned_another_place() {
+        let mut l2 = held();
+        l2.announce_again(MS(8_000));
+        let expected = [8_000, 8_100, 8_500, 9_000, 10_000, 13_000].map(|at| (at, Announce));
+        assert_eq!(run(&mut l2, 8_000, 20_000), expected);
+        let mut away = L2::default();
+        away.announce_again(MS(1));
+        assert_eq!(away.deadline(), None);
+    }
+
+    #[test]
+    fn after_a_pause_it_is_asked_for_again_before_it_is_taken() {
+        let mut l2 = L2::default();
+        l2.want(MS(0), true);
+        assert_eq!(l2.tick(MS(60_000)), [Probe]);
+        assert_eq!(
+            run(&mut l2, 60_001, 60_040),
+            [(60_020, Probe), (60_040, Take), (60_040, Announce)]
+        );
+        assert_eq!(l2.tick(MS(90_000)), [Announce]);
+    }
+
+    #[test]
+    fn what_the_system_refuses_is_tried_again() {
+        let mut l2 = L2::default();
+        l2.want(MS(0), true);
+        run(&mut l2, 1, 60);
+        l2.refused(MS(61), "no such device".to_owned());
+        assert!(!l2.is_held());
+        assert_eq!(run(&mut l2, 62, 1_200)[0], (1_061, Probe));
+        assert!(l2.is_held() && !l2.is_settled());
+        // After a second refusal the next attempt comes later.
+        l2.refused(MS(1_201), "no such device".to_owned());
+        assert_eq!(run(&mut l2, 1_202, 8_300)[0], (3_201, Probe));
+        assert!(l2.is_settled());
+    }
+
+    #[test]
+    fn what_is_not_wanted_any_more_is_not_taken() {
+        let mut l2 = L2::default();
+        l2.want(MS(0), true);
+        assert_eq!(l2.want(MS(30), false), []);
+        assert_eq!(run(&mut l2, 31, 1_000), []);
+        assert_eq!(l2.claimed(MS(1_001), foreign(), false), []);
+        // The system may refuse it late.
+        l2.refused(MS(1_002), "no such device".to_owned());
+        assert_eq!((l2.obstacle(), l2.deadline()), (None, None));
+    }
+}

@@ -5,9 +5,8 @@
 //! dead for all after 250 ms more. Each member chooses by itself whom it probes next, so a dead one may not be probed for some
 //! periods: the period is short because that time comes on top of the rest. foca never takes back a death: a member that was declared dead comes back with a higher
 //! [`Identity::generation`]. It learns of its death by a [`Hello`] that each member sends to those that it knows only as dead, and to
-//! the peers of the file. A third kind of message says that a member may take an address which the sender still has.
+//! the peers of the file.
 
-mod cannot;
 mod hello;
 mod probes;
 mod states;
@@ -15,7 +14,7 @@ mod states;
 mod tests;
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::num::{NonZeroU8, NonZeroUsize};
 use std::time::Duration;
 
@@ -27,7 +26,6 @@ use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use serde::{Deserialize, Serialize};
 
-pub use cannot::{Cannot, Map};
 use hello::{Answer, Hello, Side};
 pub use probes::Probes;
 use states::{Known, Sayings};
@@ -77,8 +75,6 @@ pub enum News {
     },
     /// Another member has this node's name.
     SameName(SocketAddr),
-    /// A member has this address, and says that this node may take it.
-    Yields(String, IpAddr),
 }
 
 /// The members as this one sees them.
@@ -221,13 +217,6 @@ impl Membership {
                 }
                 Err(_) => false,
             },
-            OF_YIELD => match postcard::from_bytes(content) {
-                Ok((name, address)) => {
-                    self.news.push(News::Yields(name, address));
-                    true
-                }
-                Err(_) => false,
-            },
             _ => false,
         };
         self.drain(now);
@@ -280,16 +269,6 @@ impl Membership {
     pub fn leave(&mut self, now: Duration) {
         self.foca.leave_cluster(&mut self.runtime).ok();
         self.drain(now);
-    }
-
-    /// Tells a living member that it may take an address that this one has.
-    pub fn send_yield(&mut self, to: &str, address: IpAddr) {
-        let to = self.foca.iter_members().find(|one| one.id().name == to);
-        let said = postcard::to_allocvec(&(&self.own.name, address));
-        if let (Some(to), Ok(bytes)) = (to, said) {
-            let content = [&[OF_YIELD][..], &bytes].concat();
-            self.sends.push((to.id().at, content));
-        }
     }
 
     /// Moves what foca asks for to where it is done.
@@ -519,7 +498,6 @@ const TWO: NonZeroUsize = NonZeroUsize::MIN.saturating_add(1);
 const LARGEST: usize = 1380;
 const OF_FOCA: u8 = 0;
 const OF_HELLO: u8 = 1;
-const OF_YIELD: u8 = 2;
 /// How often strangers are greeted.
 const HELLO: Duration = Duration::from_secs(1);
 const HELLO_ALONE: Duration = Duration::from_millis(200);

@@ -43,7 +43,10 @@ impl<'a> Nodes<'a> {
                     ThisNode::Standalone
                 }
                 // In a folder without Nodes the name is that of the announcer.
-                None if settings.role == Role::Whole && observed.nodes.is_empty() => {
+                None if settings.role == Role::Whole
+                    && settings.announces
+                    && observed.nodes.is_empty() =>
+                {
                     ThisNode::Standalone
                 }
                 None => ThisNode::NotSelected,

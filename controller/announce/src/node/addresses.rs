@@ -9,7 +9,7 @@ use super::{Action, DataPlane, Event, Node, candidates, claimant};
 use crate::ack::{State as AckState, Status};
 use crate::file::{Address, Mode};
 use crate::frames::{self, Mac};
-use crate::l2::{Act, Claimant, L2, Obstacle, Wish};
+use crate::l2::{Act, Claimant, L2, Obstacle};
 use crate::membership::State;
 use crate::owner::{Candidate, owner};
 
@@ -173,22 +173,17 @@ impl Node {
             let Some(entry) = self.entries.get_mut(&one.address) else {
                 continue;
             };
-            // Better served late than nowhere: while it is served here it stays until the next owner has it. The last one that can hold
-            // an address keeps it, and one that begins keeps what it has until it knows the others.
-            let is_served = self.data_plane != DataPlane::Gone;
-            let is_last = owner.is_none() && is_served && one.nodes.contains(&file.node);
-            let wish = match owner {
-                Some(owner) if *owner == file.node => Wish::Own,
-                _ if is_last || self.career.is_beginning() => Wish::Keep,
-                Some(_) if is_served => Wish::Yield,
-                _ => Wish::Drop,
-            };
+            // The last one that can hold an address keeps it until it is not served any more, and one that begins keeps what it has
+            // until it knows the others: better served late than nowhere.
+            let is_served = self.data_plane != DataPlane::Gone && one.nodes.contains(&file.node);
+            let last = owner.is_none() && is_served;
+            let stays = (last || self.career.is_beginning()) && entry.l2.is_held();
             if let Some(Obstacle::Claimed(Claimant::Foreign(mac))) = entry.l2.obstacle()
                 && let Some(by) = claimant(self.members.as_ref(), *mac)
             {
                 entry.l2.introduced(now, by);
             }
-            let acts = entry.l2.want(now, wish);
+            let acts = entry.l2.want(now, owner == Some(&file.node) || stays);
             if entry.status.owner.as_deref() != owner {
                 entry.status.owner = owner.map(str::to_owned);
                 self.noted += 1;
@@ -240,7 +235,7 @@ impl Node {
 
     fn release(&mut self, now: Duration, address: IpAddr) {
         if let Some(entry) = self.entries.get_mut(&address) {
-            let acts = entry.l2.want(now, Wish::Drop);
+            let acts = entry.l2.want(now, false);
             self.act(address, &acts);
         }
     }
