@@ -161,7 +161,6 @@ impl Metrics {
             name,
             source,
             status,
-            ..
         } in pools
         {
             for (state, count) in [("used", status.used), ("free", status.free)] {

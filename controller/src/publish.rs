@@ -10,7 +10,9 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::client;
-use crate::cluster::{Campaign, EventWriter, PoolStatusWriter, StatusWriter, campaign, tell_nodes};
+use crate::cluster::{
+    Campaign, EventWriter, PoolStatusWriter, StatusWriter, campaign, tell_settings,
+};
 use crate::metrics::Metrics;
 use crate::observe::{Earlier, Wanted, cluster::namespaces};
 use crate::reconcile::{Decisions, Reconciler};
@@ -110,7 +112,7 @@ fn begin_writers(
         Arc::clone(&metrics),
     );
     tasks.spawn(writer.run());
-    tasks.spawn(tell_nodes(
+    tasks.spawn(tell_settings(
         client.clone(),
         namespace.clone(),
         decisions.clone(),

@@ -36,7 +36,6 @@ mod bits;
 mod decide;
 mod entry;
 mod evict;
-mod handed;
 mod idle;
 mod index;
 mod key;
@@ -50,7 +49,6 @@ mod tests;
 
 pub use crate::slots::SlotId as FlowId;
 pub use crate::udp_counters::{Dropped, FlowEnd, UdpCounters, UdpCounts};
-pub use handed::{HandedFlow, HandedHeader, Phase};
 pub use key::{Key, Listener};
 pub use port_range::PortRange;
 pub use ports::Local;
@@ -364,19 +362,13 @@ impl<S> FlowTable<S> {
         }
     }
 
-    /// Removes a flow from everywhere but its port, and counts nothing.
-    fn take_out(&mut self, place: u32) -> Option<Flow<S>> {
-        self.forget(place);
-        let flow = self.flows.remove(place)?;
-        self.deadlines.remove(place);
-        self.idle.remove(place);
-        Some(flow)
-    }
-
     fn end_at(&mut self, now: Moment, place: u32, why: FlowEnd) {
-        let Some(flow) = self.take_out(place) else {
+        self.forget(place);
+        let Some(flow) = self.flows.remove(place) else {
             return;
         };
+        self.deadlines.remove(place);
+        self.idle.remove(place);
         self.ports.release(flow.taken);
         let ended = &flow.frontend.udp_counters(self.worker).ended;
         ended[flow.end(why).index()].add(1);

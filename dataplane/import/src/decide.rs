@@ -405,15 +405,12 @@ impl Importer<'_> {
                 } else {
                     "is for them too"
                 };
-                let why = match is_for_when(&what) {
-                    true => format!(
-                        "the import does not look at {what}, by which some are excepted, and a route does by `when`: it {too}"
-                    ),
-                    false => format!(
+                self.report.differs(
+                    line,
+                    format!(
                         "Ballast does not look at {what}, by which some are excepted: it {too}"
                     ),
-                };
-                self.report.differs(line, why);
+                );
                 alternative.unknown_not.clear();
                 self.spared_nobody.insert(line.number);
                 alternatives.push(alternative);

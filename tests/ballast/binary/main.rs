@@ -12,7 +12,6 @@ mod demo;
 mod descriptors;
 mod ending;
 mod handover;
-mod hostile;
 mod import;
 mod import_random;
 mod install;

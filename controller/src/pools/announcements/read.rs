@@ -193,10 +193,8 @@ impl Reader<'_> {
                     selectors: vec![one.and(other)],
                     broken: nodes.broken || own.broken,
                 },
-                (one, _) => Selectors {
-                    broken: nodes.broken || own.broken,
-                    ..if one.is_some() { nodes } else { own }
-                },
+                (None, Some(_)) => own,
+                _ => nodes,
             };
         }
         let mut words = self.words(&[

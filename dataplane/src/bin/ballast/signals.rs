@@ -27,8 +27,6 @@ struct Receivers {
     hangup: Signal,
     user1: Signal,
     user2: Signal,
-    /// Whether a signal told the process to end.
-    is_told: bool,
 }
 
 /// What a signal asks for.
@@ -55,7 +53,6 @@ impl Signals {
             hangup: signal(SignalKind::hangup())?,
             user1: signal(SignalKind::user_defined1())?,
             user2: signal(SignalKind::user_defined2())?,
-            is_told: false,
         };
         drop(within);
         Ok(Self { runtime, receivers })
@@ -77,13 +74,11 @@ impl Signals {
         })
     }
 
-    /// Serves until a signal says to end, and ends. `predecessors` are notified when this process serves. If it `stays`, a process
-    /// that was replaced ends by a signal, too.
+    /// Serves until a signal says to end, and ends. `predecessors` are notified when this process serves.
     pub(crate) fn serve(
         self,
         mut running: Running,
         mut predecessors: Vec<Predecessor>,
-        stays: bool,
     ) -> ExitCode {
         let Self {
             runtime,
@@ -105,12 +100,7 @@ impl Signals {
                     }
                     next = &mut replaced => {
                         service_manager::replaced(next);
-                        let code = receivers.end(running, Order::Replaced).await;
-                        if stays && !receivers.is_told {
-                            tracing::info!("--stay: another process serves, and this one waits for SIGTERM");
-                            while !matches!(receivers.next().await, Order::End) {}
-                        }
-                        return code;
+                        return receivers.end(running, Order::Replaced).await;
                     }
                     () = &mut serves, if !predecessors.is_empty() => {
                         for predecessor in predecessors.drain(..) {
@@ -135,8 +125,7 @@ impl Signals {
                     () = &mut reading, if is_reading => {
                         is_reading = false;
                         service_manager::ready(has_inherited);
-                        let numbers = shared.status.inherited();
-                        if numbers.is_some() || shared.status.is_ready() {
+                        if let Some(numbers) = shared.status.inherited() {
                             upgrade::report(numbers);
                         }
                     }
@@ -184,9 +173,9 @@ impl Receivers {
         };
         let mut stop = pin!(running.drain(hurry.cancelled()));
         // A supervisor's signal reaches a process that was replaced as well. The first one changes nothing: it is ending.
-        self.is_told = true;
+        let mut is_told = true;
         if matches!(order, Order::Replaced) {
-            self.is_told = false;
+            is_told = false;
             hurry.cancel();
             tracing::info!("the next process serves: connections may finish for {drain:?}");
         } else if matches!(order, Order::End) {
@@ -209,8 +198,8 @@ impl Receivers {
             };
             match order {
                 Order::Reread | Order::Drain | Order::Replaced => {}
-                Order::End if !self.is_told => {
-                    self.is_told = true;
+                Order::End if !is_told => {
+                    is_told = true;
                     first = Instant::now();
                 }
                 Order::End if !hurry.is_cancelled() => {
