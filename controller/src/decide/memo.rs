@@ -19,7 +19,7 @@ use crate::settings::{Role, Settings};
 pub struct Memo {
     common: Option<Common>,
     plans: BTreeMap<Key, Known>,
-    /// Who has which address of the pools.
+    /// The Services that have addresses of pools, by address.
     pub(super) index: PoolIndex,
 }
 

@@ -115,7 +115,7 @@ impl Observed {
         match kind {
             "Service" => {
                 let service = convert::service(typed(value)?)?;
-                // Nobody writes the statuses of a folder again.
+                // No controller writes the statuses of the manifests in a folder.
                 if is_foreign(&service) {
                     self.abandoned.insert(service.key.clone());
                 }

@@ -531,7 +531,7 @@ fn is_for_when(what: &str) -> bool {
     samples.iter().any(|sample| what.starts_with(sample))
 }
 
-/// What is said of a line that keeps requests from the backend, and is left out.
+/// The remark on a line that is left out, and that keeps requests from the backend.
 pub(super) const SERVED: &str = "the requests that it keeps from the backend are served";
 
 const IPV4_INSIDE: &str = "by this line haproxy also denies clients of IPv6 who have such an address inside of theirs, as 2002:V4::/48 (6to4) or ::V4, and Ballast does not; write these networks too, if such clients can come";

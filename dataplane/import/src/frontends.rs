@@ -285,8 +285,8 @@ impl Importer<'_> {
         Ok(frontend)
     }
 
-    /// What is left out of a line may lead to a backend that turns its requests away: they are told as served, and clients whose list
-    /// cannot be read are not.
+    /// Handles choices of a backend that turns requests away, where a condition of the choice is left out: a remark says that these
+    /// requests are served. Clients whose list cannot be read are not served.
     fn lost_choices(&mut self, rules: &Rules<'_>) -> Result<(), Closed> {
         let turns_away =
             |name: &String| rules.backends.contains_key(name) && !rules.takes(Some(name));

@@ -311,7 +311,7 @@ impl Importer<'_> {
             if !step.does.refuses() && step.answer().is_some() {
                 self.report.left_out(&step.line, "the page answers every path of its address by itself, /healthz and /readyz too; give other answers a frontend of their own");
             }
-            // Whoever is denied a part of the page sees nothing of it.
+            // A client that haproxy denies a part of the page is denied the whole page.
             let allows = step.does == Does::Allow;
             let denies = step.does.refuses();
             step.condition.alternatives.retain_mut(|one| {

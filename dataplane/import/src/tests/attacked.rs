@@ -232,7 +232,7 @@ fn clients_who_are_kept_out_by_another_answer_stay_out() {
             assert_left_out(&text, 5, "");
             assert!(!import(&text).table.contains("\nfrontends:"), "{text}");
         }
-        // Whom it keeps out for another reason are told.
+        // A remark names the clients that the line keeps out for another reason.
         for condition in [
             "if { hdr_sub(user-agent) bot }".to_owned(),
             format!("if !{lan} {{ hdr_sub(user-agent) bot }}"),
@@ -379,7 +379,7 @@ fn a_backend_that_is_not_in_the_table_is_told() {
     );
 }
 
-/// Who is led to a backend that keeps him out is not served because his list cannot be read.
+/// A client that is led to a backend which keeps it out is not served, although its list cannot be read.
 #[test]
 fn a_list_of_clients_for_a_backend_that_serves_nobody_closes() {
     for (to, is_served) in [

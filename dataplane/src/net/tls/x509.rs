@@ -79,7 +79,7 @@ pub(super) fn use_of(certificate: &CertificateDer<'_>) -> Option<Use> {
     })
 }
 
-/// Who shows a certificate.
+/// The peer whose certificate is verified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Peer {
     Client,

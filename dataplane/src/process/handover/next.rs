@@ -268,7 +268,7 @@ impl InheritedSockets {
             .partition(|(key, _)| wanted.contains(key));
         let places = unwanted.values().flatten().map(|(place, _)| *place);
         self.unwanted.extend(places);
-        // Whoever waits at them is accepted by the process that knows where to.
+        // The old process accepts the clients that wait at them: its plan says where they go.
         drop(unwanted);
         let inherited = self.listening - self.unwanted.len();
         let ready = Ready {

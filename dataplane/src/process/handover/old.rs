@@ -69,7 +69,7 @@ pub(crate) async fn serve<F: Fn() -> Vec<Lent> + 'static>(
             }
         }
     };
-    // Who comes now is answered by the next process.
+    // The next process answers connections that come from now on.
     tokio::select! {
         () = served => {}
         () = giver.succession.wanted() => {}

@@ -60,7 +60,7 @@ struct State {
     status: Rc<Status>,
 }
 
-/// What is known of a connection in addition to its streams.
+/// The state of a connection as a whole, beside that of its streams.
 #[derive(Debug, Default)]
 struct Status {
     has_ended: Cell<bool>,

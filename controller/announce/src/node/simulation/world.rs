@@ -448,7 +448,7 @@ impl World {
         }
     }
 
-    /// Who sees whom, of those whose announcers run.
+    /// The pairs of hosts with running announcers of which the first receives datagrams of the second.
     fn sight(&self) -> BTreeSet<(usize, usize)> {
         let runs = |host: &Host| host.node.is_some() && host.paused_until <= self.now;
         let mut sees = BTreeSet::new();
