@@ -22,6 +22,8 @@ pub(crate) const EXCEPTIONS: &str = "ballast.dev/exceptions";
 pub(crate) const SETTINGS: &str = "ballast.dev/settings";
 /// The annotation with the same hash of the publisher, where a node has another one. The publisher writes it.
 pub(crate) const PUBLISHER_SETTINGS: &str = "ballast.dev/publisher-settings";
+/// The annotation with [`crowd`], where that is more than [`SMALL_CROWD`]. The publisher writes it.
+pub(crate) const NODES: &str = "ballast.dev/nodes";
 /// The annotation with [`OwnPorts`].
 pub(crate) const PORTS: &str = "ballast.dev/ports";
 /// The label that says whose Lease it is.
@@ -160,6 +162,23 @@ impl fmt::Display for OwnPorts {
     }
 }
 
+/// What nodes are told of how many they are, where they were told `told` before: so many or more, and less than eight times as many, so
+/// that a few nodes that come and go are no news.
+pub(crate) fn crowd(nodes: usize, told: u32) -> u32 {
+    let nodes = u32::try_from(nodes).unwrap_or(u32::MAX).min(MOST_NODES);
+    let now = nodes.next_power_of_two().max(SMALL_CROWD);
+    match now > told || now <= told / 4 {
+        true => now,
+        false => told,
+    }
+}
+
+/// What an annotation says of how many nodes there are.
+pub(crate) fn read_crowd(text: Option<&String>) -> u32 {
+    let read = text.and_then(|text| text.parse().ok());
+    read.unwrap_or(SMALL_CROWD).clamp(SMALL_CROWD, MOST_NODES)
+}
+
 /// A hash of settings, in hex.
 pub(crate) fn hash_of_settings(text: &str) -> String {
     let hash = Sha256::digest(text);
@@ -202,6 +221,9 @@ pub(crate) fn shortened(name: &str) -> String {
     shortened
 }
 
+/// So few nodes are not told how many they are.
+pub(crate) const SMALL_CROWD: u32 = 2;
+const MOST_NODES: u32 = 1 << 16;
 const PREFIX: &str = "ballast-";
 const NODE_LEADER: &str = "ballast.leader";
 /// Namespaces in the annotation [`SERVED`].
@@ -269,6 +291,28 @@ mod tests {
         assert!(!Versions::read("rv=11").are_known_to(&each));
         let mut newest = here;
         assert!(!newest.listed(None, 4000) && newest.listed(None, 3000));
+    }
+
+    #[test]
+    fn nodes_that_come_and_go_change_little_of_what_nodes_are_told() {
+        for (nodes, told, expected) in [
+            (0, 2, 2),
+            (2, 2, 2),
+            (3, 2, 4),
+            (50, 2, 64),
+            (64, 64, 64),
+            (65, 64, 128),
+            (33, 128, 128),
+            (32, 128, 32),
+            (1, 64, 2),
+            (usize::MAX, 2, MOST_NODES),
+        ] {
+            assert_eq!(crowd(nodes, told), expected, "{nodes}, {told}");
+        }
+        for (text, expected) in [("64", 64), ("0", 2), ("x", 2), ("4294967295", MOST_NODES)] {
+            assert_eq!(read_crowd(Some(&text.to_owned())), expected, "{text}");
+        }
+        assert_eq!(read_crowd(None), 2);
     }
 
     #[test]

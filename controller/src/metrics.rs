@@ -161,6 +161,7 @@ impl Metrics {
             name,
             source,
             status,
+            ..
         } in pools
         {
             for (state, count) in [("used", status.used), ("free", status.free)] {

@@ -349,6 +349,8 @@ pub struct Lease {
     pub settings: String,
     /// The ports that the node keeps for itself.
     pub ports: OwnPorts,
+    /// What the publisher has told the node of how many nodes there are.
+    pub told_nodes: u32,
 }
 
 /// The result of reading a Secret.

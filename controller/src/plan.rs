@@ -159,6 +159,7 @@ fn pool(row: &PoolRow) -> String {
         name,
         source,
         status,
+        ..
     } = row;
     let (used, total) = (status.used, status.total);
     let mut line = format!("{} {name}: {used} of {total} addresses used", source.kind());

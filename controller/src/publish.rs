@@ -10,9 +10,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::client;
-use crate::cluster::{
-    Campaign, EventWriter, PoolStatusWriter, StatusWriter, campaign, tell_settings,
-};
+use crate::cluster::{Campaign, EventWriter, PoolStatusWriter, StatusWriter, campaign, tell_nodes};
 use crate::metrics::Metrics;
 use crate::observe::{Earlier, Wanted, cluster::namespaces};
 use crate::reconcile::{Decisions, Reconciler};
@@ -112,7 +110,7 @@ fn begin_writers(
         Arc::clone(&metrics),
     );
     tasks.spawn(writer.run());
-    tasks.spawn(tell_settings(
+    tasks.spawn(tell_nodes(
         client.clone(),
         namespace.clone(),
         decisions.clone(),

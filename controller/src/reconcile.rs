@@ -132,6 +132,9 @@ impl Reconciler {
                     self.log_notices(&decision.desired, &mut logged);
                     self.decided.send_replace(Some(decision));
                 }
+            } else {
+                // After a panic: the settings are to be decided about all the same.
+                settings = None;
             }
             let patience = clock::pause(again);
             tokio::select! {

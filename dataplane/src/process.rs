@@ -3,6 +3,7 @@
 
 pub mod account;
 pub mod config;
+pub(crate) mod fd_store;
 pub(crate) mod handover;
 pub(crate) mod instance_lock;
 pub(crate) mod rights;

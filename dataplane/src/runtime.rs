@@ -13,14 +13,13 @@ use std::time::Duration;
 
 use ballast_core::rng::{Rng, mix};
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::access::{AccessLog, Writer};
 use crate::net::ports;
 use crate::operator::admin::{self, CommandLine, EarlyAdmin, Wanted};
-use crate::operator::console;
+use crate::operator::console::Consoles;
 use crate::os::limits::{Budget, Room, cgroup_memory, cores};
 use crate::os::panics::{self, vital};
 use crate::os::reserve;
@@ -29,7 +28,7 @@ use crate::probe::Probe;
 use crate::process::config::Config;
 use crate::process::handover::next::InheritedSockets;
 use crate::process::handover::old::{self, Giver};
-use crate::process::handover::{Decision, Hold, Inherited, Loan};
+use crate::process::handover::{Decision, GiveFlows, Hold, Inherited, Loan};
 use crate::process::start_error::StartError;
 use crate::process::succession::Succession;
 use crate::stats::Statistics;
@@ -57,11 +56,12 @@ pub struct Running {
     /// Whether this process takes over from the one before; `None`: there is nothing to take over.
     decision: Option<Decision>,
     rereads: mpsc::UnboundedSender<Reread>,
+    /// Dropped before `stop`, which ends the thread that knows what the next process was offered.
+    _held: Held,
     stop: Stop,
     shutdown_delay: Duration,
     drain_timeout: Duration,
     succession: Succession,
-    _held: Held,
 }
 
 /// Reads the table, and starts everything. Returns when the admin addresses answer and the first table, if it is a file, is
@@ -340,7 +340,10 @@ impl Running {
         let status = &self.shared.status;
         let is_replaced = self.succession.handed().is_some();
         status.listeners.load(Ordering::SeqCst) > 0
-            || is_replaced && status.admin_connections.load(Ordering::SeqCst) > 0
+            || is_replaced
+                && [&status.admin_connections, &status.console_connections]
+                    .iter()
+                    .any(|count| count.load(Ordering::SeqCst) > 0)
     }
 
     /// Ends, in order, the connections whose clients have sent no request since the next process serves.
@@ -441,6 +444,7 @@ fn start_admin(
                 let (locks, held) = (side.locks.clone(), Weak::clone(&held));
                 let giver = Giver {
                     succession: succession.clone(),
+                    give_flows: give_flows(&stats.shared),
                     threads: vec![lend, lend_admin],
                     holds,
                     held: move || {
@@ -456,11 +460,7 @@ fn start_admin(
             }
             let answering = succession.clone().answer(side.locks);
             tokio::task::spawn_local(vital("the next process", answering));
-            let mut consoles = JoinSet::new();
-            for (commands, level) in side.commands {
-                let serving = console::serve(commands, level, Arc::clone(&stats));
-                consoles.spawn_local(vital("the runtime socket", serving));
-            }
+            let mut consoles = Consoles::begin(side.commands, &stats);
             let leaving = async {
                 succession.wanted().await;
                 succession.quiet().await;
@@ -473,7 +473,7 @@ fn start_admin(
                 ..
             } = side;
             admin::serve(listeners, wanted, stats, auth, viewers, loans, leaving).await;
-            consoles.shutdown().await;
+            consoles.leave(succession.handed().as_deref()).await;
             if let Some(holdings) = held.upgrade() {
                 let succession = succession.clone();
                 Held {
@@ -482,12 +482,28 @@ fn start_admin(
                 }
                 .free();
             }
+            consoles.give_up();
             succession.set_free();
             tracing::info!("the next process has the admin addresses and the runtime sockets now");
             // Replies that are being sent are finished.
             std::future::pending::<()>().await;
         };
         runtime.block_on(ended.run_until_cancelled(answering));
+    })
+}
+
+fn give_flows(shared: &Arc<Shared>) -> GiveFlows {
+    let shared = Arc::clone(shared);
+    Box::new(move |sockets| {
+        let sockets = Arc::new(sockets);
+        let ask = |inbox: &mpsc::UnboundedSender<Order>| {
+            let (done, given) = oneshot::channel();
+            let sockets = Arc::clone(&sockets);
+            // A worker that has ended has no flows.
+            inbox.send(Order::GiveFlows { sockets, done }).ok();
+            given
+        };
+        shared.inboxes.iter().map(ask).collect()
     })
 }
 

@@ -52,7 +52,7 @@ use rustix::process::{Resource, getrlimit};
 use rustix::time::{ClockId, clock_gettime};
 use tokio::time::{MissedTickBehavior, interval};
 
-use crate::os::clock::unix_seconds;
+use crate::os::clock::{DateWatch, unix_seconds};
 use crate::os::log;
 use crate::os::panics::panics;
 use crate::os::threads::lock;
@@ -62,9 +62,16 @@ use crate::worker::{Order, Shared};
 pub async fn watch(stats: Arc<Statistics>) {
     let mut second = interval(Duration::from_secs(1));
     second.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut date = DateWatch::start();
     loop {
         second.tick().await;
         stats.tick();
+        if let Some(seconds) = date.jump() {
+            tracing::warn!(
+                seconds,
+                "the date of this host was set: lines and the periods of certificates follow it, timeouts and checks go on"
+            );
+        }
     }
 }
 

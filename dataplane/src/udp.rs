@@ -7,7 +7,7 @@
 //! No error ends a loop: an error of receiving or sending concerns one datagram only.
 
 use std::cell::{Cell as StdCell, OnceCell, RefCell};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -29,11 +29,13 @@ use tokio::time::{sleep, sleep_until};
 use crate::os::panics::{At, Vital, vital};
 use crate::os::sys;
 use crate::os::sys::datagrams::{BATCH, Inbox};
+use crate::process::handover::{MovedFlow, inode};
 use crate::worker::{Close, Closing, SessionInfo, Worker};
 
 mod flow_socket;
 mod from_client;
 mod from_endpoint;
+mod moved;
 mod proxy_header;
 
 use flow_socket::FlowSocket;
@@ -95,6 +97,10 @@ struct UdpListener {
     local: SocketAddr,
     /// The kernel's counter of datagrams dropped at this socket, as last reported.
     drops: StdCell<u32>,
+    /// The number by which the kernel knows the socket.
+    number: Option<u64>,
+    /// Whether the next process has the socket, and reads it alone.
+    is_given: StdCell<bool>,
 }
 
 impl Flows {
@@ -106,13 +112,15 @@ impl Flows {
         }
     }
 
-    /// Receives from this socket until `closing` gives an order.
+    /// Receives from this socket until `closing` gives an order, beginning with the `flows` of the process before. Returns how
+    /// many of them go on.
     pub(crate) fn listen(
         &self,
         key: Arc<SocketKey>,
         socket: AsyncFd<Arc<Socket>>,
+        flows: Vec<MovedFlow>,
         closing: mpsc::Receiver<Closing>,
-    ) -> io::Result<()> {
+    ) -> io::Result<usize> {
         let udp = match self.udp.get() {
             Some(udp) => Rc::clone(udp),
             None => self.begin()?,
@@ -124,13 +132,25 @@ impl Flows {
             id: Listener(state.last_id),
             local: local.unwrap_or(key.address),
             key,
-            socket,
             drops: StdCell::new(0),
+            number: inode(socket.get_ref()),
+            is_given: StdCell::new(false),
+            socket,
         });
         state.listeners.insert(listener.id, Rc::clone(&listener));
+        drop(state);
+        let adopted = moved::adopt(&self.worker, &udp, &listener, flows);
         let receive = receive(Rc::clone(&self.worker), Rc::clone(&udp), listener, closing);
         tokio::task::spawn_local(receive);
-        Ok(())
+        Ok(adopted)
+    }
+
+    /// Gives away the flows that come by these sockets, by the kernel's numbers, and reads nothing from them any more.
+    pub(crate) fn give(&self, sockets: &BTreeSet<u64>) -> Vec<MovedFlow> {
+        match self.udp.get() {
+            Some(udp) => moved::give(&self.worker, udp, sockets),
+            None => Vec::new(),
+        }
     }
 
     /// Called for the first UDP socket.

@@ -1,6 +1,7 @@
 //! What a process that begins to lead waits for: the leader before may have given ports that the watch of this process has not shown
 //! yet. Called by [`super::status`].
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1 as core;
@@ -50,10 +51,21 @@ pub(super) async fn caught_up(
                 "this process leads and writes no status yet: its watch of Services is late, of {first} among others; it begins once the watch has caught up; if it does not, look at the API server"
             );
         }
+        let asked = late.len();
+        let mut gone = BTreeSet::new();
         for key in late {
             if is_gone(&client, &key).await {
-                newest.retain(|(one, _)| *one != key);
+                gone.insert(key);
             }
+        }
+        newest.retain(|(key, _)| !gone.contains(key));
+        // Many are being deleted: one list says which of the others are still there.
+        if asked == ASKED
+            && !gone.is_empty()
+            && let Ok(there) = self::newest(&client, &namespaces).await
+        {
+            let there: BTreeSet<Key> = there.into_iter().map(|(key, _)| key).collect();
+            newest.retain(|(key, _)| there.contains(key));
         }
     }
 }
@@ -129,24 +141,31 @@ mod tests {
         }
     }
 
-    /// A client of an API server that has this Service in version 8, and nothing else. It counts the lists. Of the Service alone it
-    /// says that it was deleted, or not.
-    fn client(name: &'static str, is_gone: bool, lists: &Arc<AtomicUsize>) -> Client {
+    /// A client of an API server that has these Services in version 8, and nothing else. It counts the lists. Of a Service alone, and
+    /// in later lists, it says that it was deleted, or not.
+    fn client(names: &[&str], is_gone: bool, lists: &Arc<AtomicUsize>) -> Client {
         let lists = Arc::clone(lists);
-        let server = service_fn(move |request: Request<Body>| {
-            let object = format!(
+        let object = |name: &&str| {
+            format!(
                 r#"{{"metadata": {{"name": "{name}", "namespace": "shop", "resourceVersion": "8"}}}}"#
-            );
+            )
+        };
+        let objects: Vec<String> = names.iter().map(object).collect();
+        let server = service_fn(move |request: Request<Body>| {
             let is_list = request.uri().path().ends_with("/services");
-            lists.fetch_add(usize::from(is_list), Ordering::Relaxed);
+            let listed = lists.fetch_add(usize::from(is_list), Ordering::Relaxed);
+            let objects = match is_gone && listed > 0 {
+                true => String::new(),
+                false => objects.join(", "),
+            };
             let (code, text) = match (is_list, is_gone) {
                 (true, _) => (
                     200,
                     format!(
-                        r#"{{"apiVersion": "v1", "kind": "ServiceList", "metadata": {{"resourceVersion": "9"}}, "items": [{object}]}}"#
+                        r#"{{"apiVersion": "v1", "kind": "ServiceList", "metadata": {{"resourceVersion": "9"}}, "items": [{objects}]}}"#
                     ),
                 ),
-                (false, false) => (200, object),
+                (false, false) => (200, objects),
                 (false, true) => (
                     404,
                     r#"{"kind": "Status", "status": "Failure", "message": "", "reason": "NotFound", "code": 404}"#
@@ -164,7 +183,7 @@ mod tests {
     async fn a_leader_waits_until_it_has_seen_what_was_written_before() {
         let (decide, decisions) = watch::channel(Some(decision(7)));
         let lists = Arc::default();
-        let client = client("web", false, &lists);
+        let client = client(&["web"], false, &lists);
         let caught_up = caught_up(client, vec![None], decisions);
         tokio::pin!(caught_up);
         let early = timeout(AGAIN * 3 / 2, &mut caught_up).await;
@@ -179,7 +198,7 @@ mod tests {
     async fn a_leader_gives_nothing_while_it_has_not_seen_a_service_that_the_api_server_has() {
         for is_gone in [false, true] {
             let (_decide, decisions) = watch::channel(Some(decision(8)));
-            let client = client("new", is_gone, &Arc::default());
+            let client = client(&["new"], is_gone, &Arc::default());
             let caught_up = caught_up(client, vec![None], decisions);
             let early = timeout(AGAIN * 7 / 2, caught_up).await;
             assert_eq!(
@@ -188,6 +207,18 @@ mod tests {
                 "the watch has not shown the Service"
             );
         }
+    }
+
+    #[tokio::test]
+    async fn hundreds_of_services_that_were_deleted_meanwhile_are_waited_for_once() {
+        let (_decide, decisions) = watch::channel(Some(decision(8)));
+        let names: Vec<String> = (0..300).map(|number| format!("s{number}")).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let lists = Arc::default();
+        let client = client(&names, true, &lists);
+        let caught_up = caught_up(client, vec![None], decisions);
+        assert!(timeout(AGAIN * 3, caught_up).await.is_ok());
+        assert_eq!(lists.load(Ordering::Relaxed), 2);
     }
 
     #[test]

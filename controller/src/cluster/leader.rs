@@ -125,6 +125,13 @@ impl Election {
         Some(self.renewed? + ACTS)
     }
 
+    /// When a process that does not lead looks again: as soon as it may take the Lease, if that comes first.
+    fn next_look(&self, now: Duration) -> Duration {
+        let free = self.seen.as_ref().map(|(_, since)| *since + LEASE);
+        let free = free.filter(|free| *free > now);
+        free.map_or(LOOK_EVERY, |free| LOOK_EVERY.min(free - now))
+    }
+
     fn leads(&self, now: Duration) -> bool {
         self.until().is_some_and(|until| now < until)
     }
@@ -182,7 +189,7 @@ impl Campaign {
             }
             let pause = match (&result, leads) {
                 (Ok(()), true) => RENEW_EVERY,
-                _ => LOOK_EVERY,
+                _ => election.next_look(clock::now()),
             };
             tokio::select! {
                 () = sleep(pause) => {}
@@ -330,6 +337,16 @@ mod tests {
         ] {
             let next = election.look(at(millis), held_by("b", version));
             assert_eq!(next, step, "{millis}");
+        }
+    }
+
+    #[test]
+    fn a_candidate_looks_when_it_may_take_the_lease() {
+        let mut election = Election::new("a".to_owned());
+        assert_eq!(election.next_look(at(0)), LOOK_EVERY);
+        election.look(at(0), held_by("b", "1"));
+        for (millis, wait) in [(0, 1_000), (10_300, 700), (10_990, 10), (11_000, 1_000)] {
+            assert_eq!(election.next_look(at(millis)), at(wait), "{millis}");
         }
     }
 

@@ -26,25 +26,32 @@ pub(crate) struct PoolStatusWriter {
     pub(crate) metrics: Arc<Metrics>,
 }
 
+/// What a pool has. One that was created again under its name is another pool.
+#[derive(PartialEq)]
+struct Written {
+    created: Option<i64>,
+    status: PoolStatus,
+}
+
 impl PoolStatusWriter {
     /// Writes for as long as the process lives.
     pub(crate) async fn run(mut self) {
         let kind = request::own_kind("AddressPool");
         let pools = Api::all_with(self.client.clone(), &kind);
         // What was written, by the name of the pool.
-        let mut written: BTreeMap<String, PoolStatus> = BTreeMap::new();
+        let mut written: BTreeMap<String, Written> = BTreeMap::new();
         loop {
             let mut pause = None;
             if self.leading.is_now() {
                 let desired = self.desired();
                 written.retain(|name, _| desired.contains_key(name));
-                for (name, status) in desired {
-                    if written.get(&name) == Some(&status) || !self.leading.is_now() {
+                for (name, desired) in desired {
+                    if written.get(&name) == Some(&desired) || !self.leading.is_now() {
                         continue;
                     }
-                    match write(&pools, &name, &status).await {
+                    match write(&pools, &name, &desired.status).await {
                         Ok(()) => {
-                            written.insert(name, status);
+                            written.insert(name, desired);
                         }
                         Err(error) => {
                             // One that is gone meanwhile is no fault.
@@ -71,13 +78,19 @@ impl PoolStatusWriter {
         }
     }
 
-    /// The status of each AddressPool, by name.
-    fn desired(&mut self) -> BTreeMap<String, PoolStatus> {
+    /// What each AddressPool must have, by name.
+    fn desired(&mut self) -> BTreeMap<String, Written> {
         let decision = self.decisions.borrow_and_update();
         let pools = decision.iter().flat_map(|decision| &decision.desired.pools);
         let own = pools.filter(|row| row.source == Source::Ballast);
-        own.map(|row| (row.name.clone(), row.status.clone()))
-            .collect()
+        own.map(|row| {
+            let written = Written {
+                created: row.created,
+                status: row.status.clone(),
+            };
+            (row.name.clone(), written)
+        })
+        .collect()
     }
 }
 

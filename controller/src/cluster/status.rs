@@ -7,7 +7,9 @@
 
 mod apply;
 mod desired;
+mod growth;
 mod rewrites;
+mod unseen;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -19,7 +21,9 @@ use tokio::task::{self, JoinError, JoinSet};
 pub(super) use self::apply::release;
 use self::apply::{Pass, Passed};
 pub(super) use self::desired::DesiredStatus;
+use self::growth::Growth;
 use self::rewrites::Rewrites;
+use self::unseen::Unseen;
 use super::events::{EventSender, NewEvent};
 use super::handover;
 use super::leader::Leading;
@@ -53,6 +57,7 @@ struct Tracked {
     /// The answer to the last write, until it or a newer state is observed.
     answer: Option<Arc<Service>>,
     rewrites: Rewrites,
+    growth: Growth,
     /// Whether the addresses are left to another controller for a while.
     yields: bool,
     failures: u32,
@@ -74,6 +79,9 @@ struct Work {
     tracked: BTreeMap<Key, Tracked>,
     /// The Services that need a pass, by time: one that changes all the time waits behind those that came meanwhile.
     queue: BTreeSet<(Duration, Key)>,
+    unseen: Unseen,
+    /// The Services that the decision gives something, while it does not know of what others were given.
+    held: BTreeSet<Key>,
     passes: JoinSet<Passed>,
     /// The Service of each pass.
     passing: HashMap<task::Id, Key>,
@@ -138,6 +146,7 @@ impl StatusWriter {
         work.tracked
             .retain(|key, tracked| tracked.has_pass || is_there(key));
         work.queue.retain(|(_, key)| is_there(key));
+        work.unseen.observe(services, clock::now());
         let mut known = before
             .iter()
             .flat_map(|one| &one.desired.statuses)
@@ -155,6 +164,14 @@ impl StatusWriter {
             if !is_same {
                 self.compare(work, key);
             }
+        }
+        self.compare_held(work);
+    }
+
+    /// Queues the Services that waited for a decision which knows of the last writes.
+    fn compare_held(&self, work: &mut Work) {
+        for key in std::mem::take(&mut work.held) {
+            self.compare(work, &key);
         }
     }
 
@@ -189,7 +206,10 @@ impl StatusWriter {
             tracked.not_before = Duration::ZERO;
         }
         // One that is in the queue keeps its place.
-        let at = tracked.not_before.max(clock::now());
+        let mut at = tracked.not_before.max(clock::now());
+        if desired.only_grows(&service) {
+            at = at.max(tracked.growth.due());
+        }
         let at = tracked.queued.map_or(at, |queued| queued.min(at));
         work.leave_queue(key);
         work.enter_queue(key, at);
@@ -232,11 +252,23 @@ impl StatusWriter {
             let Some((desired, service)) = self.desired(work, &key) else {
                 continue;
             };
-            let observed = work.decision.as_ref().map(|decision| &decision.observed);
-            let nodes = observed.map_or_else(BTreeMap::new, |observed| nodes(&desired, observed));
+            let Some(decision) = &work.decision else {
+                continue;
+            };
+            let nodes = nodes(&desired, &decision.observed);
+            if let Some(given) = desired.gives(&service) {
+                if !work.unseen.agree_with(&decision.desired.statuses, &key) {
+                    work.held.insert(key);
+                    continue;
+                }
+                work.unseen.begin(key.clone(), given.clone(), now);
+            }
             let tracked = work.tracked.entry(key.clone()).or_default();
             tracked.has_pass = true;
             tracked.uid.clone_from(&service.uid);
+            if desired.grows(&service) {
+                tracked.growth.written(now);
+            }
             let pass = Pass {
                 client: self.client.clone(),
                 leading: self.leading.clone(),
@@ -271,6 +303,7 @@ impl StatusWriter {
         tracked.has_pass = false;
         tracked.rewrites = passed.rewrites;
         let is_written = passed.desired.is_in(&passed.service);
+        work.unseen.end(key, &passed.service, &passed.result);
         tracked.answer = Some(passed.service);
         tracked.yields = false;
         match passed.result {
@@ -290,6 +323,7 @@ impl StatusWriter {
         }
         // The decision, or the Service itself, may be another one meanwhile.
         self.compare(work, key);
+        self.compare_held(work);
     }
 
     /// Takes in that the API server drops `ipMode`, or that it does no more: it was replaced.

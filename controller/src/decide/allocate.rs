@@ -328,6 +328,7 @@ impl<'c, 'a> Giving<'c, 'a> {
             shared_ports::withdraw(self.context, &mut self.grants, *secure, owner);
         }
         for grant in &mut self.grants {
+            grant.tell_unrouted();
             write_down(self.context.settings, grant);
         }
         Given {

@@ -149,6 +149,16 @@ impl Grant {
         };
     }
 
+    /// Says of a Service of whose routes other Services have every one that nothing leads to it.
+    pub(super) fn tell_unrouted(&mut self) {
+        let is_routed = self.status.verdict == Verdict::Routed && !self.plan.routes.is_empty();
+        let has_some = self.has_routes() || self.has_ports() || self.keeps_routes.contains(&true);
+        if is_routed && !has_some {
+            self.status.verdict = Verdict::LeftAlone;
+            "other Services have all of its routes".clone_into(&mut self.status.why);
+        }
+    }
+
     /// Refuses one more port of a Service that keeps the others.
     pub(super) fn refuse_port(&mut self, port: NodePort, owner: &str) {
         let key = &self.service().key;

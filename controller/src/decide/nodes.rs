@@ -42,6 +42,13 @@ impl<'a> Nodes<'a> {
                 None if settings.another_cluster && !observed.nodes.contains_key(name) => {
                     ThisNode::Standalone
                 }
+                // In a folder without Nodes the name is that of the announcer.
+                None if settings.role == Role::Whole
+                    && settings.announces
+                    && observed.nodes.is_empty() =>
+                {
+                    ThisNode::Standalone
+                }
                 None => ThisNode::NotSelected,
             },
             None if observed.nodes.is_empty() || settings.another_cluster => ThisNode::Standalone,

@@ -195,12 +195,14 @@ fn block(context: &Context<'_>, grants: &[Grant], taken: &mut Taken) {
     taken.reserve(context.observed.pools.reservations.iter().map(|one| &**one));
     for grant in grants.iter().filter(|grant| grant.is_balancer()) {
         let service = grant.service();
-        // It is being deleted, and the reservation that keeps its addresses is not made yet.
-        taken.reserve([&Reservation {
-            service: service.key.clone(),
-            created: None,
-            addresses: grant.status.reserves.clone(),
-        }]);
+        if !grant.status.reserves.is_empty() {
+            // It is being deleted, and the reservation that keeps its addresses is not made yet.
+            taken.reserve([&Reservation {
+                service: service.key.clone(),
+                created: None,
+                addresses: grant.status.reserves.clone(),
+            }]);
+        }
         if grant.status.verdict != Verdict::LeftAlone {
             continue;
         }
@@ -383,6 +385,7 @@ fn rows(context: &Context<'_>, taken: &Taken) -> Vec<PoolRow> {
     let rows = statuses.map(|(entry, status)| PoolRow {
         name: entry.pool.name.clone(),
         source: entry.pool.source,
+        created: entry.pool.created,
         status,
     });
     rows.collect()

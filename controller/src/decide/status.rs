@@ -62,6 +62,9 @@ pub struct PoolRow {
     pub name: String,
     #[serde(serialize_with = "kind")]
     pub source: Source,
+    /// When the pool was created, in seconds of Unix time.
+    #[serde(skip)]
+    pub created: Option<i64>,
     #[serde(flatten)]
     pub status: PoolStatus,
 }

@@ -24,10 +24,11 @@ use super::table::{Acks, Written, WrittenTable};
 use crate::clock::{self, micros};
 use crate::decide::{Announced, Desired, Report};
 use crate::lease::{
-    self, EXCEPTIONS, Exceptions, Message, NODE, PORTS, PUBLISHER_SETTINGS, ROLE, SERVED, SETTINGS,
+    self, EXCEPTIONS, Exceptions, Message, NODE, NODES, PORTS, PUBLISHER_SETTINGS, ROLE, SERVED,
+    SETTINGS,
 };
 use crate::metrics::Metrics;
-use crate::observe::Key;
+use crate::observe::{Key, hash};
 use crate::reconcile::Decisions;
 use crate::request::{self, patiently};
 use crate::settings::Settings;
@@ -65,6 +66,8 @@ struct ContentState {
     ports: String,
     /// Whether the publisher says that it has other settings.
     differs: bool,
+    /// How many nodes there are about, as the publisher says.
+    nodes: u32,
     /// The exceptions that were written last.
     written: Option<String>,
 }
@@ -166,6 +169,7 @@ impl LeaseRenewer {
             (Ok(()), Action::Renew) => {
                 state.written = Some(content.exceptions.clone());
                 schedule.renewed(now, content);
+                schedule.keep_pace(state.nodes, hash(&self.node));
             }
             (Ok(()), Action::Expire) => state.written = Some(content.exceptions),
             (Ok(()), _) => {
@@ -347,9 +351,10 @@ impl LeaseRenewer {
 }
 
 impl ContentState {
-    /// Logs that the publisher says in the Lease that it has other settings, or no longer has.
+    /// Takes in what the publisher says in the Lease, and logs that it has other settings, or no longer has.
     fn note_publisher(&mut self, lease: &Lease, content: &LeaseContent) {
         let annotations = lease.metadata.annotations.as_ref();
+        self.nodes = lease::read_crowd(annotations.and_then(|all| all.get(NODES)));
         let theirs = annotations.and_then(|all| all.get(PUBLISHER_SETTINGS));
         let differs = theirs.is_some_and(|theirs| *theirs != content.settings);
         match (std::mem::replace(&mut self.differs, differs), differs) {

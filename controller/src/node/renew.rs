@@ -66,21 +66,64 @@ pub(super) struct RenewalSchedule {
     is_held: bool,
     /// The time of the last answer that was [`Readiness::Ready`].
     ready: Option<Duration>,
+    pace: Pace,
     /// The time of the first of the last answers in a row that were [`Readiness::NotReady`].
     not_ready_since: Option<Duration>,
     renewed: Option<(Duration, LeaseContent)>,
+    /// The last time that something else was written than at the write before.
+    told: Option<Duration>,
     not_before: Duration,
+}
+
+/// How soon this node writes what is new: at once after a quiet time, and only at its own turns while there is more and more. The turns
+/// of all nodes are spread over one round, which is longer where there are more nodes.
+#[derive(Clone, Copy, Debug)]
+struct Pace {
+    round: Duration,
+    /// The turn within a round.
+    turn: Duration,
+}
+
+impl Pace {
+    /// `place` is a number by which nodes differ.
+    fn new(interval: Duration, nodes: u32, place: u64) -> Self {
+        let round = (BETWEEN_NODES * nodes).clamp(BETWEEN_CHANGES, interval * 9 / 8);
+        let millis = u64::try_from(round.as_millis()).unwrap_or(u64::MAX);
+        Self {
+            round,
+            turn: Duration::from_millis(place % millis.max(1)),
+        }
+    }
+
+    /// When something new is written, after a write at `last`, and one with something new at `told`.
+    fn due(self, last: Duration, told: Option<Duration>) -> Duration {
+        let quiet = told.map_or(Duration::ZERO, |told| told + self.round);
+        quiet.min(self.turn_after(last)).max(last + BETWEEN_CHANGES)
+    }
+
+    /// The first turn after a time.
+    fn turn_after(self, time: Duration) -> Duration {
+        let round = self.round.as_nanos().max(1);
+        let begun = time.saturating_sub(self.turn).as_nanos() / round;
+        let rounds = match time < self.turn {
+            true => 0,
+            false => begun + 1,
+        };
+        self.turn + self.round * u32::try_from(rounds).unwrap_or(u32::MAX)
+    }
 }
 
 impl RenewalSchedule {
     /// A schedule for a Lease that an earlier process may have left held.
     pub(super) fn new(interval: Duration) -> Self {
         Self {
+            pace: Pace::new(interval, 1, 0),
             interval,
             is_held: true,
             ready: None,
             not_ready_since: None,
             renewed: None,
+            told: None,
             not_before: Duration::ZERO,
         }
     }
@@ -113,16 +156,20 @@ impl RenewalSchedule {
         let Some((at, written)) = &self.renewed else {
             return Action::Renew;
         };
-        let wait = match content.is_news(written) {
+        let due = match content.is_news(written) {
             // Every write is an event of each publisher's watch.
-            true => BETWEEN_CHANGES,
-            false => self.interval,
+            true => self.pace.due(*at, self.told),
+            false => *at + self.interval,
         };
-        if now < *at + wait {
-            Action::Wait
-        } else {
-            Action::Renew
+        match now < due {
+            true => Action::Wait,
+            false => Action::Renew,
         }
+    }
+
+    /// Takes in how many nodes there are about. `place` is a number by which they differ.
+    pub(super) fn keep_pace(&mut self, nodes: u32, place: u64) {
+        self.pace = Pace::new(self.interval, nodes, place);
     }
 
     /// The next step where the decision is that this node serves nothing.
@@ -136,6 +183,10 @@ impl RenewalSchedule {
     /// Notes that the Lease was renewed.
     pub(super) fn renewed(&mut self, now: Duration, content: LeaseContent) {
         self.is_held = true;
+        let written = self.renewed.as_ref();
+        if written.is_some_and(|(_, written)| content.is_news(written)) {
+            self.told = Some(now);
+        }
         self.renewed = Some((now, content));
     }
 
@@ -143,6 +194,7 @@ impl RenewalSchedule {
     pub(super) fn released(&mut self) {
         self.is_held = false;
         self.renewed = None;
+        self.told = None;
     }
 
     /// Notes that the Lease could not be written.
@@ -154,6 +206,8 @@ impl RenewalSchedule {
 /// The time that a restart of the data plane may take.
 const GRACE: Duration = Duration::from_secs(1);
 const BETWEEN_CHANGES: Duration = Duration::from_millis(200);
+/// While there is more and more that is new, all nodes together write once in this time.
+const BETWEEN_NODES: Duration = Duration::from_millis(100);
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
 
 #[cfg(test)]
@@ -235,6 +289,80 @@ mod tests {
             }
         }
         assert_eq!(writes, 5);
+    }
+
+    /// How often a node of so many writes within a minute, while something is new each 50 ms, after it was quiet.
+    fn writes_in_a_minute(nodes: u32, place: u64) -> Vec<Duration> {
+        let mut schedule = RenewalSchedule::new(at(4_000));
+        schedule.keep_pace(nodes, place);
+        schedule.checked(at(100_000), Readiness::Ready);
+        schedule.renewed(at(100_000), content("a"));
+        let mut writes = Vec::new();
+        for millis in (100_050..160_050).step_by(50) {
+            schedule.checked(at(millis), Readiness::Ready);
+            let content = content(&millis.to_string());
+            if schedule.action(at(millis), &content) == Action::Renew {
+                schedule.renewed(at(millis), content);
+                writes.push(at(millis));
+            }
+        }
+        writes
+    }
+
+    #[test]
+    fn a_node_of_many_writes_fifteen_times_a_minute_at_most() {
+        for (nodes, most) in [(1, 300), (2, 300), (8, 77), (32, 20), (64, 15), (5_000, 15)] {
+            for place in [0, 1, 199, 777, 2_250, 4_499, u64::MAX] {
+                let writes = writes_in_a_minute(nodes, place);
+                assert!(writes.len() <= most, "{nodes} {place}: {}", writes.len());
+                let first = writes.first().expect("some");
+                assert!(*first <= at(100_250), "the first one at once: {first:?}");
+                let gaps = writes
+                    .windows(2)
+                    .filter_map(|two| two[1].checked_sub(two[0]));
+                let longest = gaps.max().unwrap_or_default();
+                assert!(longest <= at(4_550), "{nodes} {place}: {longest:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_turns_of_nodes_are_spread_over_a_round() {
+        let round = |nodes, place| {
+            let writes = writes_in_a_minute(nodes, place);
+            *writes.last().expect("some")
+        };
+        let times: std::collections::BTreeSet<_> =
+            (0..50).map(|node| round(64, node * 90)).collect();
+        assert!(times.len() > 40, "{}", times.len());
+    }
+
+    #[test]
+    fn after_a_quiet_round_something_new_is_written_at_once() {
+        let mut schedule = RenewalSchedule::new(at(4_000));
+        schedule.keep_pace(64, 4_000);
+        schedule.checked(at(9_000), Readiness::Ready);
+        schedule.renewed(at(9_000), content("a"));
+        // The turns are at 4.0 s, 8.5 s, 13.0 s, 17.5 s.
+        for (now, said, action) in [
+            (9_100, "b", Action::Wait),
+            (9_200, "b", Action::Renew),
+            (9_500, "c", Action::Wait),
+            (12_999, "c", Action::Wait),
+            (13_000, "c", Action::Renew),
+            (13_300, "d", Action::Wait),
+            (17_000, "c", Action::Renew),
+            (17_300, "d", Action::Wait),
+            (17_500, "d", Action::Renew),
+            (21_500, "d", Action::Renew),
+            (22_200, "e", Action::Renew),
+        ] {
+            schedule.checked(at(now), Readiness::Ready);
+            assert_eq!(schedule.action(at(now), &content(said)), action, "{now}");
+            if action == Action::Renew {
+                schedule.renewed(at(now), content(said));
+            }
+        }
     }
 
     #[test]

@@ -22,7 +22,7 @@ use tokio::time::Instant;
 
 use super::{Key, Lease};
 use crate::lease::{
-    self, EXCEPTIONS, Exceptions, Message, OwnPorts, PORTS, SERVED, SETTINGS, Versions,
+    self, EXCEPTIONS, Exceptions, Message, NODES, OwnPorts, PORTS, SERVED, SETTINGS, Versions,
 };
 
 /// A Lease, in the form in which it is stored.
@@ -69,6 +69,7 @@ impl LeaseObject {
                     .get(PORTS)
                     .map(|text| OwnPorts::read(text))
                     .unwrap_or_default(),
+                told_nodes: lease::read_crowd(annotations.get(NODES)),
             }),
         }
     }
@@ -146,6 +147,14 @@ impl Leases {
                 is_doubted,
             };
             self.nodes.insert(node.clone(), lease);
+        }
+        // Somebody has deleted the Lease of a node that is live: the node makes it anew at its next renewal, and says nothing by that.
+        for (node, mut lease) in before
+            .into_iter()
+            .filter(|(_, one)| one.is_live(self.clock))
+        {
+            lease.until = lease.until.min(self.clock + lease.object.term / 2);
+            self.nodes.insert(node, lease);
         }
         if was_silence && self.is_heard() {
             let terms = self.nodes.values().map(|lease| lease.object.term);
@@ -325,6 +334,7 @@ mod tests {
             exceptions: Exceptions::read(EXCEPTION),
             settings: "s".to_owned(),
             ports: OwnPorts::of([("controller", 5000)]),
+            told_nodes: 2,
         };
         assert_eq!(expected.exceptions.services.len(), 1);
         assert_eq!(
@@ -358,9 +368,29 @@ mod tests {
         assert!(world.live(1.0).is_empty());
         world.renew("lb1", 2.0);
         assert_eq!(world.live(2.0), ["lb1"]);
+        world.put("lb1", "", 2.2);
+        world.observe(2.2);
         world.all.clear();
         world.observe(2.5);
         assert!(world.live(2.5).is_empty());
+    }
+
+    #[test]
+    fn a_deleted_lease_is_live_until_its_node_had_time_to_make_it_anew() {
+        let mut world = World::new();
+        world.renew("lb1", 0.0);
+        world.all.clear();
+        for (second, is_live) in [(1.0, true), (3.0, true), (5.9, true), (6.1, false)] {
+            world.observe(second);
+            assert_eq!(!world.live(second).is_empty(), is_live, "after {second} s");
+        }
+        assert!(world.leases.silent(world.at(6.1)).is_empty());
+        world.renew("lb1", 7.0);
+        assert_eq!(world.live(7.0), ["lb1"]);
+        world.all.clear();
+        world.observe(8.0);
+        world.renew("lb1", 10.0);
+        assert_eq!(world.live(17.0), ["lb1"], "made anew");
     }
 
     #[test]

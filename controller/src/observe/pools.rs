@@ -519,6 +519,7 @@ where
 {
     let mut was_absent = false;
     let mut failing_since = None;
+    let mut pause = SOON;
     while !events.is_closed() {
         let one = ListParams::default().limit(1);
         let code = match patiently(api.list_metadata(&one)).await {
@@ -531,10 +532,13 @@ where
                 continue;
             }
         };
-        // Another system's kind that fails for long, by a webhook of its own for example, must not keep everything waiting.
-        let fails_for_long =
-            *failing_since.get_or_insert_with(Instant::now) + PATIENCE < Instant::now();
-        if !was_absent && !matches!(code, 403 | 404) && !fails_for_long {
+        let failing = failing_since.get_or_insert_with(Instant::now).elapsed();
+        let is_believed = match code {
+            404 => true,
+            403 => failing >= DENIED_FOR || reflector::is_unlisted(api).await,
+            _ => failing >= PATIENCE,
+        };
+        if !was_absent && !is_believed {
             sleep(SOON).await;
             continue;
         }
@@ -547,16 +551,22 @@ where
                 drop(events.send(change).await);
             }
         }
-        sleep(LOOK_AGAIN).await;
+        pause = (pause * 2).min(LOOK_AGAIN);
+        sleep(pause).await;
     }
     was_absent
 }
 
 /// The pause before a kind is asked for again, while the API server is away or fails.
 const SOON: Duration = Duration::from_secs(1);
-/// A kind that cannot be read for so long counts as not there, or may be found to be gone.
+/// A kind that cannot be read for so long counts as not there, or may be found to be gone: another system's kind that fails by a
+/// webhook of its own, for example, must not keep everything waiting.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How often a kind is looked for that was not there.
+/// A kind that the API server has and denies for so long may not be read. A server that has just begun denies for a moment what it
+/// grants.
+const DENIED_FOR: Duration = Duration::from_secs(10);
+/// The longest pause before a kind is looked for that was not there. The first ones are shorter: a server that has just begun may not
+/// have all kinds yet.
 const LOOK_AGAIN: Duration = Duration::from_secs(120);
 /// The events that may be queued. Watches wait while the queue is full.
 const EVENTS: usize = 256;

@@ -176,16 +176,21 @@ impl<T: WatchedKind, M: From<Event<T>>> Reflector<T, M> {
         if T::GOES_AFTER.is_none_or(|after| since.elapsed() < after) {
             return false;
         }
-        let version = T::Object::api_version(&());
-        let client = self.api.clone().into_client();
-        match patiently(client.list_api_group_resources(&version)).await {
-            Ok(kinds) => !kinds
-                .resources
-                .iter()
-                .any(|one| one.name == T::Object::plural(&())),
-            Err(kube::Error::Api(status)) => status.code == 404,
-            Err(_) => false,
-        }
+        is_unlisted(&self.api).await
+    }
+}
+
+/// Whether the API server's list of kinds is without this one. It shows the list to everybody, whatever they may read.
+pub(super) async fn is_unlisted<T: WatchedKind>(api: &Api<Parsed<T>>) -> bool {
+    let version = T::Object::api_version(&());
+    let client = api.clone().into_client();
+    match patiently(client.list_api_group_resources(&version)).await {
+        Ok(kinds) => !kinds
+            .resources
+            .iter()
+            .any(|one| one.name == T::Object::plural(&())),
+        Err(kube::Error::Api(status)) => status.code == 404,
+        Err(_) => false,
     }
 }
 

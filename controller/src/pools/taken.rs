@@ -1,5 +1,6 @@
 //! The Service that has each address: an index, by address, of everything that was given.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
@@ -56,6 +57,8 @@ pub struct Taken {
     /// The addresses of a sharing key.
     shared: BTreeMap<String, BTreeSet<IpAddr>>,
     blocked: BTreeMap<IpAddr, Blocked>,
+    /// Those of them that are reserved, by Service.
+    reserved: BTreeMap<Key, BTreeSet<IpAddr>>,
     /// Ballast's own ports at the wildcard address, with their names.
     own_ports: BTreeMap<NodePort, String>,
     /// The ports at addresses of nodes that Services with node addresses have, with their owners.
@@ -184,6 +187,7 @@ impl Taken {
                 self.addresses.remove(AddressRange::of(address));
             }
         }
+        self.reserved.clear();
         self.own_ports.clear();
         self.of_nodes.clear();
         self.undone = Some(Vec::new());
@@ -392,11 +396,8 @@ impl Taken {
 
     /// The addresses that are kept for a Service.
     pub(super) fn reserved_for(&self, service: &Key) -> Vec<IpAddr> {
-        let reserved = self
-            .blocked
-            .iter()
-            .filter(|(_, blocked)| matches!(blocked, Blocked::Reserved(owner) if owner == service));
-        reserved.map(|(address, _)| *address).collect()
+        let reserved = self.reserved.get(service).into_iter().flatten();
+        reserved.copied().collect()
     }
 
     pub fn addresses(&self) -> &AddressSet {
@@ -404,7 +405,14 @@ impl Taken {
     }
 
     fn block(&mut self, address: IpAddr, blocked: Blocked) {
-        self.blocked.entry(address).or_insert(blocked);
+        let place = self.blocked.entry(address);
+        if let Entry::Vacant(place) = place {
+            if let Blocked::Reserved(service) = &blocked {
+                let reserved = self.reserved.entry(service.clone()).or_default();
+                reserved.insert(address);
+            }
+            place.insert(blocked);
+        }
         self.addresses.add(AddressRange::of(address));
     }
 }

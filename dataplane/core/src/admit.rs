@@ -139,6 +139,20 @@ impl AdmitState {
         Ok(admission)
     }
 
+    /// Counts a connection that another process has admitted, even beyond the limits.
+    pub(crate) fn resume(
+        self: &Arc<Self>,
+        limits: &Limits,
+        client: IpAddr,
+        now: Moment,
+    ) -> Result<Admission, Refusal> {
+        let unlimited = Limits {
+            connections_per_client: limits.any_per_client().then_some(u32::MAX),
+            ..Limits::default()
+        };
+        self.admit(&unlimited, client, now, None)
+    }
+
     /// Admits a peer that must first name its client. [`Admission::identify`] does the rest.
     pub fn admit_peer(
         self: &Arc<Self>,

@@ -36,6 +36,7 @@ mod bits;
 mod decide;
 mod entry;
 mod evict;
+mod handed;
 mod idle;
 mod index;
 mod key;
@@ -49,6 +50,7 @@ mod tests;
 
 pub use crate::slots::SlotId as FlowId;
 pub use crate::udp_counters::{Dropped, FlowEnd, UdpCounters, UdpCounts};
+pub use handed::{HandedFlow, HandedHeader, Phase};
 pub use key::{Key, Listener};
 pub use port_range::PortRange;
 pub use ports::Local;
@@ -362,13 +364,19 @@ impl<S> FlowTable<S> {
         }
     }
 
-    fn end_at(&mut self, now: Moment, place: u32, why: FlowEnd) {
+    /// Removes a flow from everywhere but its port, and counts nothing.
+    fn take_out(&mut self, place: u32) -> Option<Flow<S>> {
         self.forget(place);
-        let Some(flow) = self.flows.remove(place) else {
-            return;
-        };
+        let flow = self.flows.remove(place)?;
         self.deadlines.remove(place);
         self.idle.remove(place);
+        Some(flow)
+    }
+
+    fn end_at(&mut self, now: Moment, place: u32, why: FlowEnd) {
+        let Some(flow) = self.take_out(place) else {
+            return;
+        };
         self.ports.release(flow.taken);
         let ended = &flow.frontend.udp_counters(self.worker).ended;
         ended[flow.end(why).index()].add(1);

@@ -3,7 +3,8 @@
 //! The next process sends a [`Request`]. The old one answers with an [`Offer`], or refuses, and sends the descriptors of the offer's
 //! sockets behind it, in its order. The next one says [`Ready`] when it can serve, and the old one answers that it may have the
 //! sockets. The next one confirms that it takes them, and serves from then on. Until it has confirmed, the old one goes on as
-//! before, whatever becomes of the next one.
+//! before, whatever becomes of the next one. Then the old one reads no datagrams any more, and its flows go over; until they have
+//! come, the next one reads none.
 //!
 //! A message is its length, as four bytes, and its text in JSON. Keys that a process does not know are skipped, so that a newer one
 //! may say more; what changes the meaning has another version.
@@ -13,6 +14,7 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::flow::HandedFlow;
 use crate::socket_key::SocketKey;
 use crate::table::{Name, Transport};
 
@@ -30,13 +32,16 @@ pub enum Message {
     Offer(Offer),
     /// The next process can serve.
     Ready(Ready),
-    /// A part of what the old process knows. There may be any number of them before [`Yours`](Self::Yours). Since version 2.
+    /// A part of what the old process knows. There may be any number of them before [`Yours`](Self::Yours).
     State(State),
     /// The next process may have the sockets.
     Yours,
-    /// The next process has them, and serves: the last message. From here on the old one ends. Since version 2.
+    /// The next process has them, and serves. From here on the old one ends.
     Mine,
-    /// The old process was told to end by somebody else, and hands nothing over. Since version 2.
+    /// Flows of clients of datagrams, which the old process serves no more. The descriptors of their sockets follow. There may
+    /// be any number of them behind [`Mine`](Self::Mine), and the last one is empty. Since version 3.
+    Flows(Vec<HandedFlow>),
+    /// The old process was told to end by somebody else, and hands nothing over.
     Ending,
     /// The process that says this goes on without the other one.
     Refused(String),
@@ -59,7 +64,7 @@ pub struct Offer {
     pub version: u32,
     /// The version of the program.
     pub program: String,
-    /// The number of the process: the kernel knows that of the first one that listened at the path. Since version 2.
+    /// The number of the process: the kernel knows that of the first one that listened at the path.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pid: Option<u32>,
     /// Each stands for one descriptor.
@@ -204,6 +209,7 @@ impl Message {
             Self::State(_) => "state",
             Self::Yours => "yours",
             Self::Mine => "mine",
+            Self::Flows(_) => "flows",
             Self::Ending => "ending",
             Self::Refused(_) => "refused",
         }
@@ -239,11 +245,11 @@ impl fmt::Display for Wrong {
 }
 
 /// The version of the messages that this program sends.
-pub const VERSION: u32 = 2;
-/// The first version in which state goes along, and the next process confirms that it has the sockets.
-pub const CONFIRMS: u32 = 2;
+pub const VERSION: u32 = 3;
+/// The first version in which the flows of clients of datagrams go along.
+pub const FLOWS: u32 = 3;
 /// The oldest version that it understands: the one before its own.
-pub const OLDEST: u32 = 1;
+pub const OLDEST: u32 = 2;
 /// The bytes of a length.
 pub const LENGTH: usize = 4;
 /// The most bytes of a text: several times what 100,000 sockets take.
@@ -254,6 +260,38 @@ pub const MOST_STATE: usize = 256 << 20;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::compile::{CompileContext, compile};
+    use crate::flow::{HandedHeader, Phase};
+    use crate::loops::LOOPBACK_ONLY;
+    use crate::moment::Moment;
+    use crate::plan::Plan;
+    use crate::rng::Rng;
+    use crate::table::{Format, parse};
+
+    mod oracle;
+
+    fn flow() -> HandedFlow {
+        HandedFlow {
+            socket: 9,
+            peer: "[fe80::1%3]:7".parse().unwrap(),
+            local: "fe80::2".parse().unwrap(),
+            client: "192.0.2.1:7".parse().unwrap(),
+            service: "s".into(),
+            endpoint: "10.0.0.1:53".parse().unwrap(),
+            requests: 2,
+            responses: 1,
+            phase: Phase::LastRequest,
+            began_ms: 30,
+            last_ms: 20,
+            worker: (1, 2),
+            bound: Some("0.0.0.0:40000".parse().unwrap()),
+            is_alone: true,
+            header: Some(HandedHeader {
+                bytes: b"\r\n".into(),
+                is_for_one: true,
+            }),
+        }
+    }
 
     fn offer() -> Message {
         let bound = |address: &str, frontend: Option<&str>| Bound {
@@ -261,7 +299,7 @@ mod tests {
             frontend: frontend.map(|name| name.parse().unwrap()),
         };
         Message::Offer(Offer {
-            version: 2,
+            version: 3,
             program: "0.1.0".into(),
             pid: Some(7),
             sockets: vec![
@@ -281,11 +319,11 @@ mod tests {
         for (message, text) in [
             (
                 Message::Request(Request::own("0.1.0")),
-                r#"{"request":{"version":2,"oldest":1,"program":"0.1.0"}}"#,
+                r#"{"request":{"version":3,"oldest":2,"program":"0.1.0"}}"#,
             ),
             (
                 offer(),
-                r#"{"offer":{"version":2,"program":"0.1.0","pid":7,"sockets":[{"tcp":{"address":"192.0.2.1:80"}},{"udp":{"address":"[::1]:0","frontend":"dns"}},{"admin":"127.0.0.1:1936"},{"healthz":"0.0.0.0:8081"},{"file":"ballast/socket/0"},{"lock":"ballast/admin/1936"}]}}"#,
+                r#"{"offer":{"version":3,"program":"0.1.0","pid":7,"sockets":[{"tcp":{"address":"192.0.2.1:80"}},{"udp":{"address":"[::1]:0","frontend":"dns"}},{"admin":"127.0.0.1:1936"},{"healthz":"0.0.0.0:8081"},{"file":"ballast/socket/0"},{"lock":"ballast/admin/1936"}]}}"#,
             ),
             (
                 Message::Ready(Ready {
@@ -297,6 +335,11 @@ mod tests {
             (Message::State(State::default()), r#"{"state":{}}"#),
             (Message::Yours, r#""yours""#),
             (Message::Mine, r#""mine""#),
+            (
+                Message::Flows(vec![flow()]),
+                r#"{"flows":[{"socket":9,"peer":"[fe80::1%3]:7","local":"fe80::2","client":"192.0.2.1:7","service":"s","endpoint":"10.0.0.1:53","requests":2,"responses":1,"phase":"last-request","began-ms":30,"last-ms":20,"worker":[1,2],"bound":"0.0.0.0:40000","is-alone":true,"header":{"bytes":[13,10],"is-for-one":true}}]}"#,
+            ),
+            (Message::Flows(Vec::new()), r#"{"flows":[]}"#),
             (Message::Ending, r#""ending""#),
             (Message::Refused("no".into()), r#"{"refused":"no"}"#),
         ] {
@@ -312,14 +355,14 @@ mod tests {
     fn a_newer_process_may_say_more_within_a_version() {
         for (text, expected) in [
             (
-                r#"{"request":{"version":2,"oldest":1,"program":"9","wants":["tickets"]}}"#,
+                r#"{"request":{"version":3,"oldest":2,"program":"9","wants":["tickets"]}}"#,
                 Message::Request(Request::own("9")),
             ),
             // An older one says less.
             (
-                r#"{"offer":{"version":1,"program":"9","sockets":[]}}"#,
+                r#"{"offer":{"version":2,"program":"9","sockets":[]}}"#,
                 Message::Offer(Offer {
-                    version: 1,
+                    version: 2,
                     program: "9".into(),
                     pid: None,
                     sockets: Vec::new(),
@@ -328,6 +371,25 @@ mod tests {
             (
                 r#"{"ready":{"later":true}}"#,
                 Message::Ready(Ready::default()),
+            ),
+            (
+                r#"{"flows":[{"socket":9,"peer":"192.0.2.1:7","local":"192.0.2.2","client":"192.0.2.1:7","service":"s","endpoint":"10.0.0.1:53","worker":[0,1],"mood":"low"}]}"#,
+                Message::Flows(vec![HandedFlow {
+                    socket: 9,
+                    peer: "192.0.2.1:7".parse().unwrap(),
+                    local: "192.0.2.2".parse().unwrap(),
+                    client: "192.0.2.1:7".parse().unwrap(),
+                    requests: 0,
+                    responses: 0,
+                    phase: Phase::Open,
+                    began_ms: 0,
+                    last_ms: 0,
+                    worker: (0, 1),
+                    bound: None,
+                    is_alone: false,
+                    header: None,
+                    ..flow()
+                }]),
             ),
         ] {
             assert_eq!(Message::decode(text.as_bytes()), Ok(expected), "{text}");
@@ -354,23 +416,24 @@ mod tests {
             program: "7".into(),
         };
         for (request, expected) in [
-            (asks(1, 1), Some(1)),
             (asks(2, 1), Some(2)),
             (asks(2, 2), Some(2)),
-            (asks(3, 2), Some(2)),
-            (asks(3, 3), None),
+            (asks(3, 2), Some(3)),
+            (asks(4, 3), Some(3)),
+            (asks(1, 1), None),
+            (asks(4, 4), None),
             (asks(9, 8), None),
             (asks(0, 0), None),
         ] {
             let answer = request.answered_in();
             assert_eq!(answer.clone().ok(), expected, "{request:?}");
             if let Err(why) = answer {
-                assert!(why.contains("of version 2"), "{why}");
+                assert!(why.contains("of version 3"), "{why}");
                 let asked = format!("asks for version {}", request.oldest);
                 assert!(why.contains(&asked), "{why}");
             }
         }
-        for (version, is_understood) in [(0, false), (1, true), (2, true), (3, false)] {
+        for (version, is_understood) in [(1, false), (2, true), (3, true), (4, false)] {
             let offer = Offer {
                 version,
                 program: "7".into(),
@@ -381,7 +444,7 @@ mod tests {
             assert_eq!(answer.is_ok(), is_understood, "{version}");
             if let Err(why) = answer {
                 assert!(why.contains(&format!("of version {version}")), "{why}");
-                assert!(why.contains("knows version 2"), "{why}");
+                assert!(why.contains("knows version 3"), "{why}");
             }
         }
     }
@@ -398,5 +461,19 @@ mod tests {
         }
         let listening = offer.sockets.iter().filter(|handed| handed.listens());
         assert_eq!(listening.count(), 5);
+    }
+
+    #[test]
+    fn the_corpus_of_the_fuzz_target_keeps_every_promise() {
+        let folder = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../../tests/fuzz/corpus/handover"
+        );
+        let mut seeds = 0;
+        for seed in std::fs::read_dir(folder).unwrap() {
+            oracle::check(&std::fs::read(seed.unwrap().path()).unwrap());
+            seeds += 1;
+        }
+        assert!(seeds > 5, "only {seeds} seeds in {folder}");
     }
 }

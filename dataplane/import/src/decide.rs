@@ -405,12 +405,15 @@ impl Importer<'_> {
                 } else {
                     "is for them too"
                 };
-                self.report.differs(
-                    line,
-                    format!(
+                let why = match is_for_when(&what) {
+                    true => format!(
+                        "the import does not look at {what}, by which some are excepted, and a route does by `when`: it {too}"
+                    ),
+                    false => format!(
                         "Ballast does not look at {what}, by which some are excepted: it {too}"
                     ),
-                );
+                };
+                self.report.differs(line, why);
                 alternative.unknown_not.clear();
                 self.spared_nobody.insert(line.number);
                 alternatives.push(alternative);

@@ -100,6 +100,9 @@ impl Importer<'_> {
                 return Ok(());
             }
         }
+        let is_hsts = name.eq_ignore_ascii_case("Strict-Transport-Security");
+        let by_tls = of != Of::Requests && is_hsts && asks_for_tls(condition, proxy) == Some(true);
+        let condition = if by_tls { &[] } else { condition };
         let fixed = match &change {
             Change::Set(value) => literal(value).map(Change::Set),
             Change::Add(value) => literal(value).map(Change::Add),
@@ -120,12 +123,16 @@ impl Importer<'_> {
         };
         if let Change::Set(value) | Change::Add(value) = &change
             && of == Of::Responses
-            && name.eq_ignore_ascii_case("Strict-Transport-Security")
+            && is_hsts
             && proxy.kind.has_frontend()
             && let Some(seconds) = max_age(value)
         {
             proxy.hsts = Some((line.clone(), seconds));
             return Ok(());
+        }
+        if by_tls {
+            let why = "answers without TLS have the field, too; browsers do not look at it there";
+            self.report.differs(line, why);
         }
         proxy.edits.push(Edit {
             line: line.clone(),

@@ -30,8 +30,8 @@ enum At {
     Proxy(Box<Proxy>),
     /// `http-errors` of this name.
     Pages(String),
-    /// A section whose first word is no word of haproxy's.
-    Misspelt,
+    /// A section that is left out with its lines, why, and its last line.
+    LeftOut(Line, String, usize),
     /// A section without a counterpart, and its last line.
     Unknown(Line, usize),
 }
@@ -123,9 +123,9 @@ impl Importer<'_> {
         if let (At::Proxy(_), Some(section)) = (&reader.at, misspelt_section(&line)) {
             let why =
                 format!("is no section, so its lines are left out, too; did you mean {section}?");
-            self.report.left_out(&line, why);
             reader.end(self);
-            reader.at = At::Misspelt;
+            let last = line.number;
+            reader.at = At::LeftOut(line, why, last);
             return;
         }
         let result = match &mut reader.at {
@@ -136,9 +136,8 @@ impl Importer<'_> {
             }
             At::Global => self.global(&line),
             At::Proxy(proxy) => self.line(&line, proxy),
-            At::Misspelt => Ok(()),
             At::Pages(name) => reader.sections.pages.line(name, &line),
-            At::Unknown(_, last) => {
+            At::LeftOut(_, _, last) | At::Unknown(_, last) => {
                 *last = line.number;
                 Ok(())
             }
@@ -225,7 +224,12 @@ impl Reader {
     /// Puts away the section that ends.
     fn end(&mut self, importer: &mut Importer<'_>) {
         match std::mem::replace(&mut self.at, At::Nowhere) {
-            At::Nowhere | At::Global | At::Misspelt | At::Pages(_) => {}
+            At::Nowhere | At::Global | At::Pages(_) => {}
+            At::LeftOut(head, why, last) => {
+                importer
+                    .report
+                    .lines(report::Kind::LeftOut, &head, last, why);
+            }
             At::Proxy(proxy) if proxy.kind == Kind::Defaults => {
                 if !proxy.name.is_empty() {
                     self.named.insert(proxy.name.clone(), (*proxy).clone());
@@ -293,8 +297,8 @@ impl Reader {
             let why = format!(
                 "the sections up to it have more than {MOST_INHERITED} lines from defaults, so that it is left out with its lines; write fewer rules into defaults"
             );
-            importer.report.left_out(&line, why);
-            self.at = At::Misspelt;
+            let last = line.number;
+            self.at = At::LeftOut(line, why, last);
             return;
         }
         let mut proxy = Proxy {

@@ -86,13 +86,18 @@ impl Importer<'_> {
     /// An action of `http-request` that changes or counts something, and has no place among the rules.
     fn no_rule(&mut self, line: &Line, words: &[&str], proxy: &mut Proxy) -> Result<(), String> {
         match words {
+            // A line that looks at the variable says what becomes of it.
+            [name, ..] if SETS_VARIABLES.iter().any(|set| name.starts_with(set)) => {
+                let why = format!("`{name}` changes nothing that a client sees by itself");
+                self.report.note(line, why);
+                Ok(())
+            }
             [track, ..] if track.starts_with("track-sc") => {
                 self.report.note(line, COUNTS);
                 Ok(())
             }
             [
-                name @ ("set-log-level" | "set-nice" | "capture" | "set-var(txn.path)"
-                | "disable-l7-retry"),
+                name @ ("set-log-level" | "set-nice" | "capture" | "disable-l7-retry"),
                 ..,
             ] => {
                 let why = format!("`{name}` changes nothing that a client sees");
@@ -488,6 +493,9 @@ fn strip(
 /// What differs where haproxy ends a connection for a request.
 pub(super) const NO_ANSWER: &str =
     "these clients are answered 403, and haproxy gives them no answer; write http-request deny";
+
+/// What `http-request` begins with where it writes a variable.
+const SETS_VARIABLES: [&str; 3] = ["set-var(", "set-var-fmt(", "unset-var("];
 
 const NOTHING: &str = "says nothing to do; expected deny, redirect or set-header, for example";
 const SET_SRC: &str = "`set-src` has no counterpart: Ballast takes a client's address from its connection, or from a PROXY header (accept-proxy)";

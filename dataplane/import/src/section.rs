@@ -171,7 +171,7 @@ impl Importer<'_> {
                 "insert" => inserted = true,
                 "indirect" => indirect = true,
                 "nocache" | "preserve" | "postonly" | "dynamic" | "httponly" => {}
-                "secure" => self.report.left_out(line, "`secure`: the cookie of Ballast has this attribute where TLS ends at its frontend, and not otherwise; it identifies an endpoint and is no secret"),
+                "secure" => self.report.differs(line, "`secure`: the cookie of Ballast has this attribute where TLS ends at its frontend, and not otherwise; it identifies an endpoint and is no secret"),
                 "domain" | "maxidle" | "maxlife" | "attr" => {
                     words.next();
                     self.report.left_out(line, format!("`{word}`: the cookie of Ballast ends with the browser's session, for this host"));

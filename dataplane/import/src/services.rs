@@ -54,7 +54,7 @@ impl Importer<'_> {
         comments.extend(checked_alike);
         let source = proxy.source.as_ref();
         let source = source.and_then(|line| self.source(line));
-        self.other_endpoints(proxy, endpoints.len());
+        self.other_endpoints(proxy, &endpoints, &used, health.is_some());
         let service = Service {
             name,
             description: proxy.description.clone(),
@@ -101,15 +101,32 @@ impl Importer<'_> {
         })
     }
 
-    /// Tells of attempts that go to another endpoint, where haproxy repeats them at the same one.
-    fn other_endpoints(&mut self, proxy: &Proxy, count: usize) {
+    /// Tells of attempts that go to another endpoint, where haproxy repeats them at the same one. `used` are the servers of
+    /// `endpoints`.
+    fn other_endpoints(
+        &mut self,
+        proxy: &Proxy,
+        endpoints: &[Endpoint],
+        used: &[&Server],
+        are_checked: bool,
+    ) {
         // Without a line all services are told at once.
         let (line, retries) = proxy
             .retries
             .clone()
             .unwrap_or_else(|| (Line::default(), 3));
-        if retries > 0 && !proxy.redispatches && count > 1 {
-            self.report.note(&line, "an attempt is repeated at another endpoint, as with option redispatch; without it haproxy repeats it at the same one");
+        if retries == 0 || proxy.redispatches || endpoints.len() < 2 {
+            return;
+        }
+        self.report.note(&line, "an attempt is repeated at another endpoint, as with option redispatch; without it haproxy repeats it at the same one");
+        let is_ready = |one: &Endpoint| one.state == State::Ready && one.weight > 0;
+        let mut all = endpoints.iter().zip(used);
+        let backup = all.find(|(endpoint, _)| endpoint.state == State::Backup);
+        if let Some((_, server)) = backup
+            && are_checked
+            && endpoints.iter().any(is_ready)
+        {
+            self.report.differs(&server.line, EARLY_BACKUP);
         }
     }
 
@@ -459,3 +476,5 @@ pub(super) fn default_idle(is_http: bool) -> Duration {
 pub(super) fn file(path: &str) -> File {
     File::from(std::path::PathBuf::from(path))
 }
+
+const EARLY_BACKUP: &str = "a client that other servers refuse gets to a backup at once, and with haproxy only when their checks have failed; retries: 0 with ejection: off of the service keeps clients away from backups until then";

@@ -6,15 +6,22 @@
 use std::io;
 use std::os::unix::net::UnixListener as StdUnixListener;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use rustix::net::{SocketFlags, accept_with};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{UnixListener, UnixStream};
+use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
 
 use crate::operator::target::By;
+use crate::os::panics::vital;
 use crate::process::config::Level;
+use crate::process::handover::inode;
+use crate::process::handover::old::HandedOver;
 use crate::stats::{Chunks, Statistics};
 
 mod act;
@@ -34,29 +41,91 @@ pub(crate) use help::json_form;
 use places::{Place, Places};
 pub(crate) use sessions::age;
 
-/// Answers at the runtime socket for as long as the process lives.
-pub(crate) async fn serve(listener: StdUnixListener, level: Level, stats: Arc<Statistics>) {
+/// The runtime sockets at which this process answers.
+pub(crate) struct Consoles(Vec<Console>);
+
+struct Console {
+    /// The number by which the kernel lists the socket.
+    number: Option<u64>,
+    given_up: CancellationToken,
+    task: JoinHandle<()>,
+}
+
+impl Consoles {
+    /// Answers at these sockets.
+    pub(crate) fn begin(sockets: Vec<(StdUnixListener, Level)>, stats: &Arc<Statistics>) -> Self {
+        let begin = |(listener, level)| {
+            let (number, given_up) = (inode(&listener), CancellationToken::new());
+            let serving = serve(listener, level, Arc::clone(stats), given_up.clone());
+            Console {
+                number,
+                given_up,
+                task: tokio::task::spawn_local(vital("the runtime socket", serving)),
+            }
+        };
+        Self(sockets.into_iter().map(begin).collect())
+    }
+
+    /// Accepts nobody any more at the sockets that the next process has: who waits there is its client.
+    pub(crate) async fn leave(&mut self, handed: Option<&HandedOver>) {
+        let has_it = |number: u64| handed.is_some_and(|handed| handed.inodes.contains(&number));
+        let left = self
+            .0
+            .extract_if(.., |console| console.number.is_some_and(has_it));
+        for console in left {
+            console.task.abort();
+            console.task.await.ok();
+        }
+    }
+
+    /// Answers those who wait at the other ones, whose files are gone.
+    pub(crate) fn give_up(self) {
+        self.0.iter().for_each(|console| console.given_up.cancel());
+    }
+}
+
+/// Answers at the runtime socket until it is `given_up`: then nobody can connect any more, and who waits there gets an answer.
+async fn serve(
+    listener: StdUnixListener,
+    level: Level,
+    stats: Arc<Statistics>,
+    given_up: CancellationToken,
+) {
     let listener = match UnixListener::from_std(listener) {
         Ok(listener) => listener,
         Err(error) => return tracing::error!(%error, "cannot answer at the runtime socket"),
     };
     let places = Places::new(MOST_CONVERSATIONS);
-    loop {
-        match listener.accept().await {
+    let converse = |stream, place| {
+        let stats = Arc::clone(&stats);
+        tokio::task::spawn_local(async move {
+            let count = &stats.shared.status.console_connections;
+            count.fetch_add(1, Ordering::SeqCst);
+            let conversation = Conversation::begin(stream, level);
+            // A client that has gone or does not read in time is not waited for.
+            conversation.go_on(&stats, &place).await.ok();
+            count.fetch_sub(1, Ordering::SeqCst);
+        });
+    };
+    while let Some(accepted) = given_up.run_until_cancelled(listener.accept()).await {
+        match accepted {
             Ok((stream, _)) => {
                 // Further connections wait in the backlog.
                 let Some(place) = places.take().await else {
                     return;
                 };
-                let stats = Arc::clone(&stats);
-                tokio::task::spawn_local(async move {
-                    let conversation = Conversation::begin(stream, level);
-                    // A client that has gone or does not read in time is not waited for.
-                    conversation.go_on(&stats, &place).await.ok();
-                });
+                converse(stream, place);
             }
             Err(_) => sleep(EXHAUSTED_PAUSE).await,
         }
+    }
+    // Not by the runtime, which may not know of the last ones yet.
+    while let Ok(stream) = accept_with(&listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
+        let stream = UnixStream::from_std(stream.into());
+        let Some((stream, place)) = stream.ok().zip(places.take().await) else {
+            return;
+        };
+        converse(stream, place);
     }
 }
 

@@ -62,6 +62,34 @@ pub fn unix_seconds() -> u64 {
     since.unwrap_or_default().as_secs()
 }
 
+/// Notices that somebody sets the host's date: deadlines are [`Moment`]s and stay, what shows a date follows.
+#[derive(Debug)]
+pub(crate) struct DateWatch {
+    /// By how much the date was ahead of the monotonic clock, in seconds.
+    ahead: i64,
+}
+
+impl DateWatch {
+    pub(crate) fn start() -> Self {
+        Self { ahead: ahead() }
+    }
+
+    /// By how many seconds the date was set forward since the last look; negative: backward. `None`: by few, as clocks are corrected.
+    pub(crate) fn jump(&mut self) -> Option<i64> {
+        let now = ahead();
+        let by = now.saturating_sub(std::mem::replace(&mut self.ahead, now));
+        (by.abs() > MOST_CORRECTED).then_some(by)
+    }
+}
+
+fn ahead() -> i64 {
+    let date = i64::try_from(unix_seconds()).unwrap_or(i64::MAX);
+    date.saturating_sub(clock_gettime(ClockId::Monotonic).tv_sec)
+}
+
+/// Seconds within a second.
+const MOST_CORRECTED: i64 = 5;
+
 /// A moment in microseconds since the process started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Micros(u64);

@@ -129,12 +129,7 @@ fn open(path: &Path) -> Result<Opened, Fault> {
         return Err(Fault::NoFile(what));
     }
     // The path may name something else by now.
-    let at_once = OFlags::NONBLOCK | OFlags::NOCTTY;
-    let mut options = OpenOptions::new();
-    options
-        .read(true)
-        .custom_flags(at_once.bits().cast_signed());
-    let file = reserve::open(&options, path)?;
+    let file = reserve::open(&at_once(), path)?;
     let entry = file.metadata()?;
     if let Some(what) = other_kind(entry.file_type()) {
         return Err(Fault::NoFile(what));
@@ -143,6 +138,14 @@ fn open(path: &Path) -> Result<Opened, Fault> {
         return Err(Fault::TooLarge);
     }
     Ok(file)
+}
+
+/// For reading, without a wait whatever the path names: a pipe would wait for who writes to it.
+pub(crate) fn at_once() -> OpenOptions {
+    let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
+    let mut options = OpenOptions::new();
+    options.read(true).custom_flags(flags.bits().cast_signed());
+    options
 }
 
 /// The kind of the file, if it is not a regular file.

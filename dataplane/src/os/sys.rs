@@ -7,8 +7,9 @@
 )]
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::io::Interest;
@@ -121,6 +122,23 @@ pub fn watched_shared<T: AsRawFd + Into<OwnedFd>>(
     // SAFETY: as above; and nothing can take the value out of the Arc, or change it, while the AsyncFd owns a reference to it.
     let registered = unsafe { AsyncFd::register_with_interest(descriptor, Interest::READABLE) };
     Ok(registered?)
+}
+
+/// The descriptors that systemd has started this process with, and their names. Later calls return none.
+pub fn passed_descriptors() -> Vec<(OwnedFd, String)> {
+    static ARE_TAKEN: AtomicBool = AtomicBool::new(false);
+    if ARE_TAKEN.swap(true, Ordering::SeqCst) {
+        return Vec::new();
+    }
+    let Ok(passed) = sd_notify::listen_fds_with_names() else {
+        return Vec::new();
+    };
+    let owned = passed.map(|(descriptor, name)| {
+        // SAFETY: `LISTEN_PID` names this process, so that the descriptor was opened for it by whoever started it, and
+        // `listen_fds_with_names` found it open. Nothing else here uses descriptors by their numbers, and this runs once.
+        (unsafe { OwnedFd::from_raw_fd(descriptor) }, name)
+    });
+    owned.collect()
 }
 
 #[cfg(test)]

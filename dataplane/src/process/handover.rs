@@ -7,14 +7,16 @@
 //! goes on. Its confirmation is the one moment that nobody takes back: the old one then closes its copies, and its connections
 //! finish beside the next process.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::fs;
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
+use ballast_core::flow::HandedFlow;
 use ballast_core::handover::{Handed, State};
 use tokio::sync::{mpsc, oneshot};
 
@@ -40,6 +42,16 @@ impl<T: AsFd + fmt::Debug + Send + Sync> Descriptor for T {}
 pub(crate) type Loan = oneshot::Sender<Vec<Lent>>;
 /// The end at which a thread is asked.
 pub(crate) type Loans = mpsc::UnboundedReceiver<Loan>;
+
+/// A flow of a client of datagrams between two processes, and its socket.
+#[derive(Debug)]
+pub(crate) struct MovedFlow {
+    pub(crate) flow: HandedFlow,
+    pub(crate) socket: OwnedFd,
+}
+
+/// Has the workers stop reading the listening sockets with these numbers of the kernel, and give away their flows.
+pub(crate) type GiveFlows = Box<dyn Fn(BTreeSet<u64>) -> Vec<oneshot::Receiver<Vec<MovedFlow>>>>;
 
 /// An order to apply: to change nothing any more, until `until` ends.
 #[derive(Debug)]
@@ -83,6 +95,9 @@ const GIVES_UP: u8 = 2;
 
 /// Time for the next process to begin, and to put its table in force.
 const READY_WITHIN: Duration = Duration::from_secs(60);
+
+/// Time for the flows of clients of datagrams to go over. Meanwhile their datagrams wait in the kernel.
+const FLOWS_WITHIN: Duration = Duration::from_secs(10);
 
 /// The exit code of a process that was to take over, and did not: the one before goes on.
 pub const GOES_ON: u8 = 75;

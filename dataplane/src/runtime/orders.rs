@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::os::panics::vital;
 use crate::os::sys;
+use crate::process::handover::MovedFlow;
 use crate::tcp;
 use crate::udp::{FlowRoom, Flows};
 use crate::worker::{Closing, Order, Worker, hand_over_in_time};
@@ -28,23 +29,25 @@ pub(crate) async fn run(
     tokio::task::spawn_local(hand_over_in_time(Rc::clone(&worker)));
     let flows = Flows::new(Rc::clone(&worker), flow_room);
     // A worker may have several sockets of one address, if a process with more workers handed them over.
-    let mut listening: HashMap<Arc<SocketKey>, Vec<mpsc::Sender<Closing>>> = HashMap::new();
+    let mut listening = Listening::new();
     while let Some(Some(order)) = stop.run_until_cancelled(inbox.recv()).await {
         match order {
-            Order::Listen { key, socket, done } => {
-                let started = listen(&worker, &flows, Arc::clone(&key), socket);
-                let started = started.map(|close| listening.entry(key).or_default().push(close));
+            Order::Listen {
+                key,
+                socket,
+                flows: moved,
+                done,
+            } => {
+                let started = listen(&worker, (&flows, moved), Arc::clone(&key), socket);
+                let started = started.map(|(close, adopted)| {
+                    listening.entry(key).or_default().push(close);
+                    adopted
+                });
                 done.send(started).ok();
             }
+            Order::GiveFlows { sockets, done } => drop(done.send(flows.give(&sockets))),
             Order::Close { key, how, done } => {
-                let mut of_key = listening.remove(&key).unwrap_or_default();
-                // If there is no socket, dropping `done` reports it as closed.
-                if let Some(close) = of_key.pop() {
-                    close.try_send(Closing { how, done }).ok();
-                }
-                if !of_key.is_empty() {
-                    listening.insert(key, of_key);
-                }
+                close_one(&mut listening, key, Closing { how, done });
             }
             Order::Serve(handed) => tcp::serve_handed_over(&worker, handed),
             Order::NewPlan => drop(worker.plan()),
@@ -95,22 +98,38 @@ pub(crate) async fn run(
     }
 }
 
-/// Starts accepting or receiving.
+/// What closes each socket of an address.
+type Listening = HashMap<Arc<SocketKey>, Vec<mpsc::Sender<Closing>>>;
+
+/// Closes one socket of an address.
+fn close_one(listening: &mut Listening, key: Arc<SocketKey>, closing: Closing) {
+    let mut of_key = listening.remove(&key).unwrap_or_default();
+    // If there is no socket, dropping `closing` reports it as closed.
+    if let Some(close) = of_key.pop() {
+        close.try_send(closing).ok();
+    }
+    if !of_key.is_empty() {
+        listening.insert(key, of_key);
+    }
+}
+
+/// Starts accepting or receiving. Returns how many of the flows of the process before go on.
 fn listen(
     worker: &Rc<Worker>,
-    flows: &Flows,
+    (flows, moved): (&Flows, Vec<MovedFlow>),
     key: Arc<SocketKey>,
     socket: Arc<Socket>,
-) -> io::Result<mpsc::Sender<Closing>> {
+) -> io::Result<(mpsc::Sender<Closing>, usize)> {
     let socket = sys::watched_shared(socket)?;
     let (close, closing) = mpsc::channel(1);
+    let mut adopted = 0;
     match key.transport {
         Transport::Tcp => {
             let key = Rc::new(SocketKey::clone(&key));
             let accept = tcp::accept_loop(Rc::clone(worker), key, socket, closing);
             tokio::task::spawn_local(accept);
         }
-        Transport::Udp => flows.listen(key, socket, closing)?,
+        Transport::Udp => adopted = flows.listen(key, socket, moved, closing)?,
     }
-    Ok(close)
+    Ok((close, adopted))
 }

@@ -490,12 +490,13 @@ impl Apply {
         if let Some(takeover) = takeover {
             self.shared.status.inherit(takeover.numbers());
             // Nothing before this concerns a client.
-            opened = match takeover.take().await {
-                Ok(sockets) => self.sockets.adopt(sockets, &change.open),
+            match takeover.take().await {
+                Ok(taken) => self.sockets.take_over(taken, &change.open).await,
                 Err(why) => self.give_up(why).await,
-            };
+            }
         }
         self.sockets.hand_out(opened).await;
+        self.sockets.forget_kept();
         self.sockets.close(&change.close, &last).await;
         drop(last);
         if !change.close.is_empty() && self.sockets.failed() > 0 {

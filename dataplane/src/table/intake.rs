@@ -4,7 +4,7 @@
 //! where inotify cannot see them.
 
 use std::ffi::OsString;
-use std::fs::{self, File, Metadata, OpenOptions};
+use std::fs::{self, FileType, Metadata};
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -127,9 +127,10 @@ impl Intake {
         }
         is_file(&path)?;
         let cannot = |error| cannot_be_read(&path, &error);
-        let file = reserve::open(OpenOptions::new().read(true), &path).map_err(cannot)?;
+        let file = reserve::open(&files::at_once(), &path).map_err(cannot)?;
         // The path may name another file by now. Everything below refers to the opened file.
         let entry = file.metadata().map_err(cannot)?;
+        is_plain(&path, entry.file_type())?;
         if let Some(rest) = self.being_written(&path, &entry) {
             return Ok(Found::Unfinished(rest));
         }
@@ -221,7 +222,7 @@ impl Intake {
 fn read_once(path: &Path) -> Result<(Vec<u8>, Format), String> {
     let (path, format) = locate(path)?;
     is_file(&path)?;
-    let bytes = File::open(&path).and_then(read);
+    let bytes = files::at_once().open(&path).and_then(read);
     let bytes = bytes.map_err(|error| cannot_be_read(&path, &error))?;
     Ok((bytes, format))
 }
@@ -229,8 +230,14 @@ fn read_once(path: &Path) -> Result<(Vec<u8>, Format), String> {
 /// Refuses paths that cannot be read repeatedly: a pipe would deliver nothing more and block its reader. A missing file is not
 /// an error here.
 fn is_file(path: &Path) -> Result<(), String> {
-    let kind = fs::metadata(path).ok().map(|entry| entry.file_type());
-    match kind.and_then(files::other_kind) {
+    match fs::metadata(path) {
+        Ok(entry) => is_plain(path, entry.file_type()),
+        Err(_) => Ok(()),
+    }
+}
+
+fn is_plain(path: &Path, kind: FileType) -> Result<(), String> {
+    match files::other_kind(kind) {
         None => Ok(()),
         Some(what) => Err(format!(
             "{}: is {what}, not a file; name a table, or the folder of one",

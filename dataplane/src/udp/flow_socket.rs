@@ -4,7 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use ballast_core::flow::{FlowId, Local};
+use ballast_core::flow::{FlowId, HandedHeader, Local};
 use ballast_core::preamble::{Addresses, Transport};
 use ballast_core::service::Service;
 use ballast_core::table::SendProxyUdp;
@@ -62,11 +62,43 @@ impl FlowSocket {
         flow: FlowId,
     ) -> io::Result<Self> {
         let socket = connected(local, endpoint)?;
+        let header = header(worker, service, ends);
+        Self::watched(socket.into(), header, endpoint, watch, flow)
+    }
+
+    /// Goes on with the socket of a flow of another process, which is connected to `endpoint`.
+    pub(super) fn adopt(
+        socket: OwnedFd,
+        header: Option<HandedHeader>,
+        endpoint: SocketAddr,
+        watch: BorrowedFd<'_>,
+        flow: FlowId,
+    ) -> io::Result<Self> {
+        let header = header.map(|header| {
+            Box::new(Header {
+                bytes: header.bytes.into(),
+                on: if header.is_for_one {
+                    SendProxyUdp::First
+                } else {
+                    SendProxyUdp::Every
+                },
+            })
+        });
+        Self::watched(socket, header, endpoint, watch, flow)
+    }
+
+    fn watched(
+        socket: OwnedFd,
+        header: Option<Box<Header>>,
+        endpoint: SocketAddr,
+        watch: BorrowedFd<'_>,
+        flow: FlowId,
+    ) -> io::Result<Self> {
         let data = EventData::new_u64(flow.bits());
         epoll::add(watch, &socket, data, EventFlags::IN)?;
         Ok(Self {
-            socket: socket.into(),
-            header: header(worker, service, ends),
+            socket,
+            header,
             fragmentation: if endpoint.is_ipv4() {
                 Fragmentation::NotYetV4
             } else {
@@ -78,6 +110,18 @@ impl FlowSocket {
                 down: true,
             },
         })
+    }
+
+    /// The socket, which nothing here watches any more, and the header that its datagrams still need.
+    pub(super) fn give(self, watch: BorrowedFd<'_>) -> (OwnedFd, Option<HandedHeader>) {
+        let Self { socket, header, .. } = self;
+        // The kernel would go on reporting it here for as long as the next process has it.
+        epoll::delete(watch, &socket).ok();
+        let header = header.map(|header| HandedHeader {
+            bytes: header.bytes.into(),
+            is_for_one: header.on == SendProxyUdp::First,
+        });
+        (socket, header)
     }
 
     /// Whether each datagram, or the next one, needs a PROXY header.

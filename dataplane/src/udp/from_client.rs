@@ -26,6 +26,9 @@ use super::{State, Udp, UdpListener};
 
 /// Receives a batch and forwards it. Returns the number of datagrams or groups received.
 pub(super) fn pass_on(worker: &Worker, udp: &Udp, listener: &UdpListener) -> usize {
+    if listener.is_given.get() {
+        return 0;
+    }
     let mut state = udp.state.borrow_mut();
     let State {
         flows,

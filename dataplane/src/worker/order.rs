@@ -1,5 +1,6 @@
 //! Orders to a worker.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use ballast_core::endpoint::EndpointState;
@@ -9,6 +10,7 @@ use socket2::Socket;
 use tokio::sync::oneshot;
 
 use super::{HandedOver, SessionInfo};
+use crate::process::handover::MovedFlow;
 use crate::worker::live::Serving;
 
 #[derive(Debug)]
@@ -18,8 +20,15 @@ pub(crate) enum Order {
         /// Its identity.
         key: Arc<SocketKey>,
         socket: Arc<Socket>,
-        /// Notified when the worker uses the socket, or why it cannot.
-        done: oneshot::Sender<std::io::Result<()>>,
+        /// The flows that the process before had there.
+        flows: Vec<MovedFlow>,
+        /// Notified when the worker uses the socket, and how many of the flows go on, or why it cannot.
+        done: oneshot::Sender<std::io::Result<usize>>,
+    },
+    /// Read no datagram of these sockets any more, which are known by the kernel's numbers, and give away their flows.
+    GiveFlows {
+        sockets: Arc<BTreeSet<u64>>,
+        done: oneshot::Sender<Vec<MovedFlow>>,
     },
     /// Close one socket.
     Close {

@@ -39,6 +39,8 @@ pub struct Status {
     pub(crate) listeners: AtomicUsize,
     /// The number of connections to the admin side.
     pub(crate) admin_connections: AtomicUsize,
+    /// The number of connections to the runtime sockets.
+    pub(crate) console_connections: AtomicUsize,
 }
 
 impl Status {

@@ -1,11 +1,20 @@
-//! `ballast run` in trouble: it is killed, its folder vanishes or is full, its first table waits for a processor.
+//! `ballast run` in trouble: it is killed, its folder vanishes or is full, local ports run out, the date jumps, its first table waits
+//! for a processor or is large. `descriptors` and `memory` have what becomes of a process without those.
 
+use std::cell::Cell;
 use std::fs;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use crate::peers::{connect, echo_server, fresh_address, ping};
+use socket2::SockRef;
+
+use crate::hostile::{connect_from, source};
+use crate::peers::{connect, echo_server, fresh_address, fresh_ip, ping};
 use crate::process::{BALLAST, Process, Signal, ack, command, folder, permitted, replace, table};
+use support::netns::Namespace;
+use support::peers::is_for_figures;
+use support::skip::skip;
 
 #[test]
 fn killed_at_any_moment_it_serves_the_last_table_at_the_next_start() {
@@ -162,3 +171,171 @@ fn nice(process: &Process, name: &str) -> i32 {
     };
     stats.filter_map(of_name).next().unwrap()
 }
+
+/// A connection to an endpoint takes a local port of the host; here there are few.
+#[test]
+fn local_ports_that_run_out_are_named_and_harm_nobody_who_is_served() {
+    let namespace = match Namespace::make() {
+        Ok(namespace) => namespace,
+        Err(why) => return skip(&format!("no network namespaces: {why}")),
+    };
+    namespace.set("ipv4/ip_local_port_range", "50000 50015");
+    namespace.within(|| {
+        let frontend = fresh_address();
+        let folder = folder(&table(&[(frontend, echo_server())]));
+        let process = Process::run(folder.path(), &[]);
+        process.until_said("table applied");
+        // Each client has an address, and so ports, of its own.
+        let number = Cell::new(0);
+        let come = || {
+            number.set(number.get() + 1);
+            let mut client = connect_from(source(number.get()), frontend).unwrap();
+            client
+                .set_read_timeout(Some(Duration::from_secs(20)))
+                .unwrap();
+            ping(&mut client).map(|()| client)
+        };
+        let mut served: Vec<_> = std::iter::from_fn(|| come().ok()).take(40).collect();
+        assert!(
+            (8..=16).contains(&served.len()),
+            "{} are served",
+            served.len()
+        );
+        process.until_said("cannot connect to an endpoint, for a reason of this side's");
+        assert!(
+            process.has_said("Cannot assign requested address"),
+            "{}",
+            process.err.text()
+        );
+        served.iter_mut().for_each(|client| ping(client).unwrap());
+        // The endpoint is not blamed for it.
+        let metrics = process.metrics();
+        assert!(
+            !metrics.contains("ballast_ejections_total{service=\"s0\",reason=\"refused\"} 1"),
+            "{metrics}"
+        );
+        for client in served.drain(..) {
+            SockRef::from(&client)
+                .set_linger(Some(Duration::ZERO))
+                .unwrap();
+        }
+        process.until("a client that is served again", || come().is_ok());
+    });
+}
+
+/// Timeouts, checks and the table's watch go by another clock. The program is lied to by a library, which one that is linked
+/// statically does not load.
+#[cfg(not(target_feature = "crt-static"))]
+#[test]
+fn a_date_that_jumps_forward_and_back_is_named_and_changes_nothing_else() {
+    if !permitted("there is no C compiler", &["cc", "--version"]) {
+        return;
+    }
+    let above = tempfile::tempdir().unwrap();
+    let at = |name: &str| above.path().join(name);
+    fs::write(at("date.c"), LYING_CLOCK).unwrap();
+    fs::write(at("offset"), "0").unwrap();
+    let mut compiler = command("cc");
+    compiler
+        .args(["-shared", "-fPIC", "-o"])
+        .args([at("date.so"), at("date.c")]);
+    assert!(compiler.status().unwrap().success());
+    let (frontend, later, server) = (fresh_address(), fresh_address(), echo_server());
+    let checked = |pairs: &[_]| {
+        table(pairs).replace(
+            "{name: s0,",
+            "{name: s0, health: {mode: tcp, interval: 100ms},",
+        )
+    };
+    let folder = folder(&checked(&[(frontend, server)]));
+    let mut run = command(BALLAST);
+    run.args(["run", "--admin", "127.0.0.1:0", "--table"])
+        .arg(folder.path());
+    run.env("LD_PRELOAD", at("date.so"))
+        .env("DATE_OFFSET", at("offset"));
+    let process = Process::spawn(&mut run);
+    process.until_said("table applied");
+    let mut client = connect(frontend).unwrap();
+    ping(&mut client).unwrap();
+    let ten_years = 315_360_000_i64;
+    for (jumps, offset) in [ten_years, 0, -ten_years, 0].into_iter().enumerate() {
+        fs::write(at("next"), offset.to_string()).unwrap();
+        fs::rename(at("next"), at("offset")).unwrap();
+        process.until("the line of a jump", || {
+            process.err.times("the date of this host was set") == jumps + 1
+        });
+        ping(&mut client).unwrap();
+        ping(&mut connect(frontend).unwrap()).unwrap();
+        let mut pairs = vec![(frontend, server), (later, server)];
+        pairs.truncate(1 + (jumps + 1) % 2);
+        replace(&folder, &checked(&pairs));
+        process.until("the next table", || {
+            connect(later).is_ok() == (pairs.len() == 2)
+        });
+    }
+    assert_eq!(process.err.times(" is down"), 0, "{}", process.err.text());
+    assert_eq!(process.err.times("ERROR"), 0, "{}", process.err.text());
+}
+
+/// Adds the seconds of a file to the date.
+#[cfg(not(target_feature = "crt-static"))]
+const LYING_CLOCK: &str = r#"
+#define _GNU_SOURCE
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+int clock_gettime(clockid_t clock, struct timespec *time) {
+    int result = syscall(SYS_clock_gettime, clock, time);
+    if (clock == CLOCK_REALTIME) {
+        long long offset = 0;
+        FILE *file = fopen(getenv("DATE_OFFSET"), "r");
+        if (file) {
+            if (fscanf(file, "%lld", &offset) != 1) offset = 0;
+            fclose(file);
+        }
+        time->tv_sec += offset;
+    }
+    return result;
+}
+"#;
+
+/// The next start after a crash. What is promised, a second, is for a release build, which FIGURES=1 asks for.
+#[test]
+fn ten_thousand_frontends_are_served_soon_after_the_start() {
+    let ip = fresh_ip();
+    let port = |number: u16| SocketAddr::from((ip, 10_000 + number));
+    let server = echo_server();
+    let pairs: Vec<_> = (0..FRONTENDS)
+        .map(|number| (port(number), server))
+        .collect();
+    let folder = folder(&table(&pairs));
+    let served = |process: &Process, begun: Instant| {
+        let last = port(FRONTENDS - 1);
+        process.until("an ack of it", || {
+            ack(folder.path()).is_some_and(|ack| ack["served"].is_object())
+        });
+        ping(&mut connect(last).unwrap()).unwrap();
+        begun.elapsed()
+    };
+    let begun = Instant::now();
+    let mut process = Process::run(folder.path(), &["--threads", "1"]);
+    let first = served(&process, begun);
+    process.signal(Signal::KILL);
+    process.ends();
+    fs::remove_file(folder.path().join("ack.json")).unwrap();
+    let begun = Instant::now();
+    let next = Process::run(folder.path(), &["--threads", "1"]);
+    let took = served(&next, begun);
+    println!("{FRONTENDS} frontends: {first:?} at the first start, {took:?} after it was killed");
+    let most = if is_for_figures() { 1 } else { 30 };
+    assert!(
+        took < Duration::from_secs(most),
+        "{took:?}\n{}",
+        next.err.text()
+    );
+}
+
+const FRONTENDS: u16 = 10_000;

@@ -65,6 +65,7 @@ fn errors_while_descriptors_run_out(descriptors: &str) -> (u64, u64) {
     // Whoever is let in but cannot be connected is reset, perhaps before it has said a byte.
     let others: Vec<_> = (0..CLIENTS).map(|_| connect(frontend)).collect();
     process.until("no descriptor for a client", || accept_errors(&process) > 0);
+    process.until_said("cannot accept; waiting for connections to end");
 
     let grown = is_quiet(&process);
     served.iter_mut().for_each(|client| ping(client).unwrap());

@@ -24,6 +24,8 @@ use crate::process::{
 };
 
 mod failures;
+mod figures;
+mod flows;
 mod state;
 mod upgrade;
 
@@ -92,7 +94,7 @@ fn the_process_that_runs_goes_on_whatever_becomes_of_the_next_one() {
     let mut asking = UnixStream::connect(place.handover()).unwrap();
     say(&mut asking, REQUEST);
     let offer = hear(&mut asking);
-    assert!(offer.starts_with("{\"offer\":{\"version\":2,"), "{offer}");
+    assert!(offer.starts_with("{\"offer\":{\"version\":3,"), "{offer}");
     assert!(!receive_descriptors(&asking).is_empty());
     support::pause(Duration::from_millis(300));
     drop(asking);
@@ -170,7 +172,8 @@ fn another_number_of_threads_another_admin_address_and_another_table_are_followe
     let next = folder(&without.collect::<Vec<_>>().join("\n"));
     let third = run(next.path());
     third.until_said("table applied");
-    let words = "inherited 17 of 21 sockets";
+    // The UDP flows of clients keep it at the one socket that it had with one worker.
+    let words = "inherited 14 of 18 sockets";
     assert!(third.has_said(words), "{}", third.err.text());
     third.until("nobody listens there", || connect(place.tcp).is_err());
     assert_eq!(running.ends(), Some(0));
@@ -198,6 +201,42 @@ fn an_idle_connection_of_http_ends_with_its_next_response_or_in_order() {
 }
 
 #[test]
+fn a_process_that_stays_ends_by_a_signal_and_its_own_socket_says_which_one_serves() {
+    let place = Place::new();
+    let own = |name: &str| place.folder.path().join(name);
+    let run = |name: &str| {
+        let mut run = place.run(&["--stay", "--monitor-socket"]);
+        Process::spawn(run.arg(own(name)))
+    };
+    // As the probes of a pod ask.
+    let serves = |name: &str| {
+        let mut ask = command(BALLAST);
+        ask.args(["ctl", "show", "info"]);
+        to_its_end(ask.env("BALLAST_SOCKET", own(name))).code == Some(0)
+    };
+    let mut first = run("one");
+    first.until("it serves", || serves("one"));
+    let mut second = run("two");
+    second.until("it serves", || serves("two"));
+    first.until_said("--stay: another process serves");
+    assert!(first.is_running() && !serves("one"));
+    // It has nothing any more that the next one needs.
+    let third = run("three");
+    third.until("it serves", || serves("three"));
+    second.until_said("--stay: another process serves");
+    for process in [&mut first, &mut second] {
+        process.signal(Signal::TERM);
+        assert_eq!(process.ends(), Some(0));
+    }
+    assert!(
+        third.has_said("inherited 11 of 12 sockets"),
+        "{}",
+        third.err.text()
+    );
+    ping(&mut connect(place.tcp).unwrap()).unwrap();
+}
+
+#[test]
 fn what_asks_wrongly_is_refused_with_words() {
     let place = Place::new();
     let mut first = place.serving();
@@ -205,8 +244,8 @@ fn what_asks_wrongly_is_refused_with_words() {
     assert_eq!(mode & 0o7777, 0o600);
     for (says, words) in [
         (
-            r#"{"request":{"version":3,"oldest":3,"program":"0.3.0"}}"#,
-            &["of version 2", "asks for version 3"][..],
+            r#"{"request":{"version":4,"oldest":4,"program":"0.4.0"}}"#,
+            &["of version 3", "asks for version 4"][..],
         ),
         ("{}", &["is no message of a hand-over"]),
         (r#"{"ready":{}}"#, &["is not the one that comes next"]),
@@ -257,13 +296,13 @@ fn two_at_once_do_not_share_the_sockets() {
 fn a_message_that_breaks_off_or_lacks_descriptors_begins_nothing() {
     let table = folder("version: 1\n");
     let path = table.path().join("handover");
-    let offer = r#"{"offer":{"version":1,"program":"9","sockets":[{"tcp":{"address":"127.0.0.1:17000"}}]}}"#;
+    let offer = r#"{"offer":{"version":2,"program":"9","sockets":[{"tcp":{"address":"127.0.0.1:17000"}}]}}"#;
     for (answer, words) in [
         (offer, "breaks off"),
         ("{\"offer\":", "is no message of a hand-over"),
         (
-            r#"{"offer":{"version":3,"program":"9","sockets":[]}}"#,
-            "this one knows version 2",
+            r#"{"offer":{"version":4,"program":"9","sockets":[]}}"#,
+            "this one knows version 3",
         ),
         (r#"{"refused":"no, not now"}"#, "no, not now"),
     ] {
@@ -620,6 +659,6 @@ fn receive_descriptors(from: &UnixStream) -> Vec<OwnedFd> {
     received
 }
 
-const REQUEST: &str = r#"{"request":{"version":2,"oldest":1,"program":"0.1.0"}}"#;
+const REQUEST: &str = r#"{"request":{"version":3,"oldest":2,"program":"0.1.0"}}"#;
 /// For what must come: long, because machines may be busy.
 const PATIENCE: Duration = Duration::from_secs(30);

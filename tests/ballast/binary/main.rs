@@ -12,6 +12,7 @@ mod demo;
 mod descriptors;
 mod ending;
 mod handover;
+mod hostile;
 mod import;
 mod import_random;
 mod install;

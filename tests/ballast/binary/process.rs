@@ -79,8 +79,17 @@ impl Process {
 
     /// With other streams than those that are heard.
     pub(crate) fn spawn_into(command: &mut Command, out: Stdio, err: Stdio) -> Self {
+        Self::spawn_on(command, Stdio::null(), out, err)
+    }
+
+    /// With this as its standard input.
+    pub(crate) fn spawn_from(command: &mut Command, input: Stdio) -> Self {
+        Self::spawn_on(command, input, Stdio::piped(), Stdio::piped())
+    }
+
+    fn spawn_on(command: &mut Command, input: Stdio, out: Stdio, err: Stdio) -> Self {
         let mut child = command
-            .stdin(Stdio::null())
+            .stdin(input)
             .stdout(out)
             .stderr(err)
             .spawn()

@@ -1,12 +1,19 @@
 //! Ballast as a service of systemd: the messages to the service manager, and the unit file.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::io::IoSliceMut;
+use std::mem::MaybeUninit;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use crate::peers::fresh_address;
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+
+use crate::peers::{connect, echo_server, fresh_address, ping};
 use crate::process::{BALLAST, Process, Signal, command, folder, replace, table};
 use support::skip::skip;
 
@@ -47,6 +54,80 @@ fn systemd_is_told_of_the_start_of_reloads_and_of_the_end() {
     assert_eq!(process.ends(), Some(0));
 }
 
+/// What a service manager is told next: the words, and the descriptors that come along.
+fn told(manager: &UnixDatagram) -> (String, Vec<OwnedFd>) {
+    let (mut bytes, mut space) = ([0; 512], [MaybeUninit::uninit(); 4096]);
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let into = &mut [IoSliceMut::new(&mut bytes)];
+    let received = recvmsg(manager, into, &mut control, RecvFlags::CMSG_CLOEXEC).unwrap();
+    let descriptors = control.drain().flat_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(descriptors) => descriptors.collect(),
+        _ => Vec::new(),
+    });
+    let descriptors = descriptors.collect();
+    let words = String::from_utf8_lossy(&bytes[..received.bytes]).into_owned();
+    (words, descriptors)
+}
+
+#[test]
+fn clients_that_come_after_a_crash_wait_in_sockets_that_systemd_keeps() {
+    let (frontend, other, server) = (fresh_address(), fresh_address(), echo_server());
+    let folder = folder(&table(&[(frontend, server), (other, server)]));
+    let path = folder.path().join("notify");
+    let manager = UnixDatagram::bind(&path).unwrap();
+    manager
+        .set_read_timeout(Some(Duration::from_secs(20)))
+        .unwrap();
+    // The descriptors of a started process begin with 3; this one has its socket at 0 first.
+    let run = |name: &str, socket: Stdio| {
+        let mut shell = command("sh");
+        shell
+            .args(["-c", "LISTEN_PID=$$ exec \"$0\" \"$@\" 3<&0 </dev/null"])
+            .args([BALLAST, "run", "--admin", "none", "--threads", "1"])
+            .arg("--sandbox")
+            .arg("--table")
+            .arg(folder.path().join("table.yaml"))
+            .env("NOTIFY_SOCKET", &path)
+            .env("FDSTORE", "64");
+        if !name.is_empty() {
+            shell.env("LISTEN_FDS", "1").env("LISTEN_FDNAMES", name);
+        }
+        Process::spawn_from(&mut shell, socket)
+    };
+    let name =
+        |address: SocketAddr| format!("ballast-tcp-{}", address.to_string().replace(':', "_"));
+    let keeps = |address| format!("FDSTORE=1\nFDPOLL=0\nFDNAME={}\n", name(address));
+    let mut first = run("", Stdio::null());
+    let mut kept = BTreeMap::new();
+    for _ in 0..2 {
+        let (words, mut sockets) = told(&manager);
+        assert_eq!(sockets.len(), 1, "{words}");
+        kept.insert(words, sockets.remove(0));
+    }
+    assert_eq!(told(&manager).0, "READY=1\n");
+    let socket = kept.remove(&keeps(frontend)).unwrap();
+    first.signal(Signal::KILL);
+    assert_eq!(first.ends(), None);
+    // systemd has both, and starts the next process with one of them only.
+    let mut waiting = connect(frontend).unwrap();
+    drop(kept);
+    assert!(connect(other).is_err());
+    let mut second = run(&name(frontend), socket.into());
+    ping(&mut waiting).unwrap();
+    second.until_said("systemd has kept 1 sockets");
+    let all = [told(&manager), told(&manager)].map(|(words, _)| words);
+    assert_eq!(BTreeSet::from(all), [keeps(frontend), keeps(other)].into());
+    assert_eq!(told(&manager).0, "READY=1\n");
+    // An address that goes in order is kept no more, and none is after the end.
+    let removes = |address| format!("FDSTOREREMOVE=1\nFDNAME={}\n", name(address));
+    replace(&folder, &table(&[(frontend, server)]));
+    assert_eq!(told(&manager).0, removes(other));
+    second.signal(Signal::TERM);
+    assert_eq!(told(&manager).0, "STOPPING=1\n");
+    assert_eq!(told(&manager).0, removes(frontend));
+    assert_eq!(second.ends(), Some(0));
+}
+
 #[test]
 fn systemd_takes_the_units() {
     let units = Path::new(env!("CARGO_MANIFEST_DIR")).join("../templates/systemd");
@@ -78,6 +159,23 @@ fn systemd_takes_the_units() {
         verified.status.success() && !said.contains("ballast"),
         "{said}"
     );
+}
+
+#[test]
+fn a_reload_that_upgrades_starts_what_the_unit_starts() {
+    let units = Path::new(env!("CARGO_MANIFEST_DIR")).join("../templates/systemd");
+    let read = |name: &str| fs::read_to_string(units.join(name)).unwrap();
+    let (unit, upgrade) = (read("ballast.service"), read("upgrade.conf"));
+    let start = unit
+        .lines()
+        .find_map(|line| line.strip_prefix("ExecStart="));
+    let (program, arguments) = start.unwrap().split_once(' ').unwrap();
+    let handover = arguments.split_once("--handover ").unwrap().1;
+    let path = handover.split(' ').next().unwrap();
+    let reload = format!(
+        "ExecReload=\nExecReload={program} upgrade --handover {path} {program} -- {arguments}\n"
+    );
+    assert!(upgrade.ends_with(&reload), "{upgrade}\n{reload}");
 }
 
 const UNITS: [&str; 3] = [

@@ -69,19 +69,20 @@ fn every_overlay_is_taken_and_changes_what_it_is_for() {
             "daemonset",
             "dual-stack",
             "non-root",
+            "surge",
             "without-policies"
         ]
     );
     for name in &names {
         let text = kustomized(yard, plane, &format!("kustomize/overlays/{name}"));
         taken(yard, plane, &text);
-        let objects = objects(&text);
+        let made = objects(&text);
         let setting = |key: &str| {
-            let settings = &objects[&("ConfigMap".to_owned(), "ballast".to_owned())]["data"];
+            let settings = &made[&("ConfigMap".to_owned(), "ballast".to_owned())]["data"];
             settings[key].as_str().map(str::to_owned)
         };
         let pods = |kind: &str, name: &str| {
-            let object = objects.get(&(kind.to_owned(), name.to_owned()));
+            let object = made.get(&(kind.to_owned(), name.to_owned()));
             object.unwrap_or_else(|| panic!("no {kind} {name}"))["spec"]["template"].clone()
         };
         match name.as_str() {
@@ -118,6 +119,35 @@ fn every_overlay_is_taken_and_changes_what_it_is_for() {
                 }
                 assert_eq!(setting("BALLAST_HTTP_PORT").as_deref(), Some("8080"));
             }
+            "surge" => {
+                let containers = |name: &str| pods("DaemonSet", name)["spec"]["containers"].take();
+                let (controller, data_plane) =
+                    (containers("ballast"), containers("ballast-dataplane"));
+                assert_eq!(controller[0]["name"], "ballast-controller");
+                assert!(controller[1].is_null() && data_plane[1].is_null());
+                // As rc.yaml has it, but for what hands over.
+                let source = objects(&rc_yaml());
+                let known = &source[&("ReplicationController".to_owned(), "ballast".to_owned())];
+                let known = &known["spec"]["template"]["spec"]["containers"][0];
+                let of = |container: &Value, field: &str| container[field].clone();
+                for field in [
+                    "image",
+                    "command",
+                    "securityContext",
+                    "resources",
+                    "volumeMounts",
+                ] {
+                    assert_eq!(of(&data_plane[0], field), of(known, field), "{field}");
+                }
+                let own = ["--handover=", "--monitor-socket=", "--stay"];
+                let mut args = data_plane[0]["args"].as_array().expect("arguments").clone();
+                args.retain(|arg| {
+                    !own.iter()
+                        .any(|own| arg.as_str().unwrap_or("").starts_with(own))
+                });
+                assert_eq!(Value::from(args), of(known, "args"));
+                assert!(data_plane[0]["ports"].is_null());
+            }
             "announce" => {
                 let spec = pods("DaemonSet", "ballast")["spec"].take();
                 let last = spec["containers"].as_array().and_then(|all| all.last());
@@ -129,6 +159,9 @@ fn every_overlay_is_taken_and_changes_what_it_is_for() {
                 if let Some(chart) = helm {
                     assert_same(&chart.expect("a chart"), &text);
                 }
+                // Its file is out of reach of what speaks with clients.
+                let data_plane = spec["containers"][0]["volumeMounts"].to_string();
+                assert!(!data_plane.contains("announce"), "{data_plane}");
                 let rights = &announcer["securityContext"]["capabilities"]["add"];
                 assert_eq!(
                     *rights,

@@ -137,6 +137,84 @@ fn what_an_earlier_build_published_stays_where_it_is() {
     });
 }
 
+/// The build before this one wrote the condition `ballast.dev/Allocated` without words that came since, and Leases without annotations
+/// that came since.
+fn what_the_build_before_gave_stays_where_it_is() {
+    with_its_own_server("before", |corner| {
+        let mut scene = Scene::set(corner);
+        corner.apply(&service("waits", 80, ""));
+        corner.until_told("waits", "AllocationFailed");
+        corner.take_publisher().process.crash();
+        for node in &mut scene.nodes {
+            node.controller.take().expect("it runs").crash();
+            let lease = Place {
+                kind: "Lease",
+                namespace: &corner.home,
+                name: &format!("ballast-{}", node.name),
+            };
+            let annotations =
+                json!({"ballast.dev/nodes": null, "ballast.dev/publisher-settings": null});
+            let spec = json!({"leaseDurationSeconds": 300});
+            let patch = json!({"metadata": {"annotations": annotations}, "spec": spec});
+            corner.plane.admin.patch(lease, &patch);
+        }
+        let names = ["plain", "pooled", "s0"];
+        for name in names {
+            write_a_status_of_the_build_before(corner, name);
+        }
+        let given =
+            names.map(|name| condition(corner, name, ALLOCATED)["lastTransitionTime"].clone());
+        let published = Published::by(corner, &names);
+        let clients = Clients::of(&scene);
+
+        // Nodes first this time: a publisher of the build before may lead a while longer.
+        for node in &mut scene.nodes {
+            node.start_controller_alone();
+            node.until_in_force();
+        }
+        corner.publish(&[]);
+        corner.apply(&service("new", 84, ""));
+        scene.until_at_nodes("new");
+        let message = condition(corner, "pooled", ALLOCATED)["message"].clone();
+        assert_eq!(message, "addresses=198.51.100.7 pool=edge ports=80/TCP");
+        for (name, given) in names.into_iter().zip(given) {
+            let now = condition(corner, name, ALLOCATED);
+            assert_eq!(now["lastTransitionTime"], given, "{name}: {now}");
+        }
+        assert_eq!(corner.published("waits"), [""; 0]);
+        published.stayed();
+        clients.were_all_answered();
+        scene.others_make_the_same();
+    });
+}
+
+/// With the words that the first builds with `ballast.dev/Allocated` knew.
+fn write_a_status_of_the_build_before(corner: &Corner<'_>, name: &str) {
+    let found = corner.service(name);
+    let mut allocated = condition(corner, name, ALLOCATED);
+    let message = allocated["message"].as_str().unwrap_or_default();
+    let known = |word: &&str| {
+        ["addresses=", "pool=", "ports=", "routes="]
+            .iter()
+            .any(|key| word.starts_with(key))
+    };
+    let message: Vec<&str> = message.split(' ').filter(known).collect();
+    allocated["message"] = message.join(" ").into();
+    let object = json!({
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": name},
+        "status": {
+            "conditions": [allocated, condition(corner, name, PROGRAMMED)],
+            "loadBalancer": found["status"]["loadBalancer"],
+        },
+    });
+    let path = path(corner.place("Service", name));
+    let path = format!("{path}/status?fieldManager=ballast&force=true");
+    let answer = corner.plane.admin.ask(Method::PATCH, &path, Some(&object));
+    corner.must(answer);
+}
+
 /// As builds before `ballast.dev/Allocated` wrote it: addresses and one condition, a finalizer, and what the owner was told.
 fn write_an_earlier_status(corner: &Corner<'_>, name: &str) {
     let found = corner.service(name);
@@ -198,4 +276,5 @@ const PROGRAMMED: &str = "ballast.dev/Programmed";
 tests![
     a_store_that_was_restored_from_a_backup_moves_nothing,
     what_an_earlier_build_published_stays_where_it_is,
+    what_the_build_before_gave_stays_where_it_is,
 ];

@@ -613,6 +613,8 @@ async fn a_lease_that_is_not_renewed_ends_by_itself() {
     released["spec"]["holderIdentity"] = json!("");
     api.put("leases", released);
     watch.until(|seen| live(seen) == ["lb2"]).await;
+    // A node whose Lease is deleted has time to make it anew: half of its term.
+    api.put("leases", lease("lb2", 4, 1));
     api.delete("leases", "default/ballast-lb2");
     let seen = watch.until(|seen| live(seen).is_empty()).await;
     assert!(seen.leases.is_some());

@@ -2,6 +2,8 @@
 
 use super::*;
 
+mod oracle;
+
 /// Members, with datagrams that take a millisecond.
 struct Place {
     now: Duration,
@@ -345,4 +347,18 @@ fn nothing_that_a_member_can_send_is_a_panic() {
     }
     assert!(!member.take(now, &[]));
     assert!(!member.take(now, &[9, 9]));
+}
+
+#[test]
+fn the_corpus_of_the_fuzz_target_keeps_every_promise() {
+    let folder = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../tests/fuzz/corpus/datagrams"
+    );
+    let mut seeds = 0;
+    for seed in std::fs::read_dir(folder).unwrap() {
+        oracle::check(&std::fs::read(seed.unwrap().path()).unwrap());
+        seeds += 1;
+    }
+    assert!(seeds > 5, "only {seeds} seeds in {folder}");
 }

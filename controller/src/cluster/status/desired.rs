@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use crate::allocation::{ALLOCATED, GIVEN_BY};
+use crate::allocation::{ALLOCATED, Allocation, GIVEN_BY};
 use crate::decide::{Allotment, Ingress, LAST_GOOD, Status, Verdict, is_foreign};
 use crate::observe::{FINALIZER, KnownCondition, PROGRAMMED, Service, hash};
 
@@ -156,6 +156,14 @@ impl DesiredStatus {
         match self.has_addresses() {
             true => is_published && is_allocated && is_as(self.programmed(), found.programmed),
             false => !self.has_status() || is_allocated,
+        }
+    }
+
+    /// The allocation that is to be written, if the Service has another one or none.
+    pub(super) fn gives(&self, service: &Service) -> Option<&Allocation> {
+        match &self.allotment {
+            Some(Allotment::Given(given)) if !self.leaves_allocation(service) => Some(given),
+            _ => None,
         }
     }
 
@@ -307,6 +315,21 @@ impl DesiredStatus {
     /// The addresses and names that are published.
     pub(super) fn places(&self) -> Vec<&str> {
         self.ingress.iter().filter_map(place).collect()
+    }
+
+    /// Whether addresses are published that are not published yet.
+    pub(super) fn grows(&self, service: &Service) -> bool {
+        let places = self.places();
+        places.len() > service.ingress.len()
+            && service
+                .ingress
+                .iter()
+                .all(|found| places.contains(&found.as_str()))
+    }
+
+    /// Whether it is published already, and is to be at more addresses.
+    pub(super) fn only_grows(&self, service: &Service) -> bool {
+        !service.ingress.is_empty() && self.grows(service) && self.leaves_allocation(service)
     }
 
     /// The condition `ballast.dev/Programmed`.

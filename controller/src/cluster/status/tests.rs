@@ -3,8 +3,9 @@ use serde_json::json;
 use tokio::sync::watch;
 
 use super::*;
+use crate::allocation::Allocation;
 use crate::cluster::EventWriter;
-use crate::decide::Status;
+use crate::decide::{Allotment, Status};
 
 /// The writer of a process that leads nothing, and reaches no cluster.
 fn statuses() -> StatusWriter {
@@ -49,6 +50,77 @@ fn state_in_mode(uid: &str, version: u64, addresses: &[&str], mode: &str) -> Arc
     });
     let mut observed = Observed::of(&manifest.to_string());
     observed.services.pop_first().unwrap().1
+}
+
+/// A decision about these Services: each observed with this version and what it has, and what it is given.
+fn decision_to_give(services: &[(&str, u64, Option<&str>, &str)]) -> Decision {
+    let words = |address: &str| format!("addresses={address} pool=edge ports=80/TCP");
+    let mut observed = Observed::default();
+    let mut desired = crate::decide::Desired::default();
+    for (name, version, has, given) in services {
+        let condition = |address: &&str| {
+            json!({"type": "ballast.dev/Allocated", "status": "True", "reason": "Allocated",
+                "message": words(address), "lastTransitionTime": "2026-01-02T03:04:05Z"})
+        };
+        let manifest = json!({
+            "kind": "Service",
+            "metadata": {"name": name, "namespace": "shop", "uid": name, "resourceVersion": version.to_string()},
+            "spec": {"type": "LoadBalancer", "ports": [{"port": 80}]},
+            "status": {"conditions": has.iter().map(condition).collect::<Vec<_>>()},
+        });
+        let (key, service) = Observed::of(&manifest.to_string())
+            .services
+            .pop_first()
+            .unwrap();
+        let given = Allocation::read(&words(given)).unwrap();
+        desired.statuses.push(Status {
+            allotment: Some(Allotment::Given(given)),
+            ..Status::new(&service, Verdict::Pending, "")
+        });
+        observed.services.insert(key, service);
+    }
+    Decision {
+        observed: Arc::new(observed),
+        desired: Arc::new(desired),
+        is_leaving: false,
+    }
+}
+
+#[tokio::test]
+async fn what_one_service_was_given_is_given_to_no_other_before_the_write_is_observed() {
+    let statuses = statuses();
+    let (first, last) = (Key::new("shop", "first"), Key::new("shop", "last"));
+    let (one, two) = ("192.0.2.1", "192.0.2.2");
+    for error in [None, Some(404), Some(500)] {
+        let mut work = Work::default();
+        let decide = |work: &mut Work, services: &[_]| {
+            statuses.take_decision(work, Some(decision_to_give(services)));
+            statuses.begin_passes(work);
+            work.passing.values().cloned().collect::<BTreeSet<_>>()
+        };
+        let passing = decide(&mut work, &[("last", 7, None, one)]);
+        assert_eq!(passing, BTreeSet::from([last.clone()]));
+        // A Service that comes first is there, and the write is not observed.
+        let unaware = [("first", 8, None, one), ("last", 7, None, two)];
+        let passing = decide(&mut work, &unaware);
+        assert_eq!(passing, BTreeSet::from([last.clone()]));
+        let mut passed = next_passed(&mut work).await;
+        if let Some(code) = error {
+            let status = kube::core::Status::failure("", "").with_code(code);
+            passed.result = Err(kube::Error::Api(status.boxed()));
+        } else {
+            let answer = decision_to_give(&[("last", 9, Some(one), one)]);
+            passed.service = Arc::clone(&answer.observed.services[&last]);
+            passed.result = Ok(None);
+        }
+        statuses.end_pass(&mut work, &last, passed);
+        let passing = decide(&mut work, &unaware);
+        // What was refused was not written. Of what has no answer nobody knows.
+        let is_free = error == Some(404);
+        assert_eq!(passing.contains(&first), is_free, "{error:?}");
+        let aware = [("first", 8, None, two), ("last", 9, Some(one), one)];
+        assert!(decide(&mut work, &aware).contains(&first), "{error:?}");
+    }
 }
 
 /// A decision to publish the observed Service at 10.0.0.1.

@@ -193,8 +193,10 @@ impl Reader<'_> {
                     selectors: vec![one.and(other)],
                     broken: nodes.broken || own.broken,
                 },
-                (None, Some(_)) => own,
-                _ => nodes,
+                (one, _) => Selectors {
+                    broken: nodes.broken || own.broken,
+                    ..if one.is_some() { nodes } else { own }
+                },
             };
         }
         let mut words = self.words(&[

@@ -1,6 +1,7 @@
 //! What a plan carries over from the previous one, and which sockets it wants: single cases and random tables.
 
 mod large;
+mod oracle;
 mod properties;
 mod routes;
 mod tables;
@@ -10,6 +11,7 @@ use std::collections::BTreeSet;
 use super::*;
 use crate::change::{Change, change};
 use crate::loops::LOOPBACK_ONLY;
+use crate::pick::{Key, Tried};
 use crate::plan::Listens;
 use crate::rng::Rng;
 use crate::table::{Format, OnGone, State};
@@ -329,4 +331,17 @@ fn a_service_that_returns_with_other_endpoints_while_connections_live_is_the_sam
         known.upgrade().is_none(),
         "nobody is there, nothing is kept"
     );
+}
+
+#[test]
+fn the_corpus_of_the_fuzz_target_keeps_every_promise() {
+    let folder = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../tests/fuzz/corpus/compile"
+    );
+    let mut tables = 0;
+    for seed in std::fs::read_dir(folder).unwrap() {
+        tables += oracle::check(&std::fs::read(seed.unwrap().path()).unwrap());
+    }
+    assert!(tables > 10, "only {tables} valid tables in {folder}");
 }

@@ -28,6 +28,11 @@ impl Bits {
         }
     }
 
+    pub(super) fn contains(&self, number: usize) -> bool {
+        let word = self.words.get(number / WORD);
+        word.is_some_and(|word| word >> (number % WORD) & 1 == 1)
+    }
+
     pub(super) fn clear(&mut self) {
         self.words.fill(0);
     }

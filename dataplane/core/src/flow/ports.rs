@@ -58,6 +58,8 @@ struct Source {
     holders: Box<[u32]>,
     /// Ports with flows.
     owned: Bits,
+    /// Those of them at which other workers or processes may have flows, too, so that no further flow shares them.
+    alone: Bits,
     flows: usize,
     /// Ports that another process was found to have.
     foreign: Bits,
@@ -81,7 +83,7 @@ enum Used {
 }
 
 impl LocalPorts {
-    /// Creates the state of a worker with these ports. No other worker may have any of them.
+    /// Creates the state of a worker with these ports, in ascending order. No other worker may have any of them.
     pub(super) fn new(ports: Vec<u16>) -> Self {
         Self {
             excluded: Bits::new(ports.len()),
@@ -118,6 +120,35 @@ impl LocalPorts {
         let index = u16::try_from(index).ok()?;
         self.hold(group, index);
         Some((Taken { group, index }, local))
+    }
+
+    /// Notes the port of a flow of another process. A port that belongs to another worker is not noted: nothing here uses it.
+    pub(super) fn adopt(
+        &mut self,
+        endpoint: SocketAddr,
+        source: IpAddr,
+        port: u16,
+        is_alone: bool,
+    ) -> Taken {
+        let index = self.ports.binary_search(&port).ok();
+        let Some(index) = index.and_then(|index| u16::try_from(index).ok()) else {
+            return Taken::default();
+        };
+        let group = self.group_for(endpoint, source);
+        self.hold(group, index);
+        if is_alone && let Some(source) = self.sources.get_mut(&source) {
+            source.alone.insert(index.into());
+        }
+        Taken { group, index }
+    }
+
+    /// Where the socket of a flow was bound, and whether no further flow may share that port.
+    pub(super) fn of(&self, taken: Taken) -> Option<(SocketAddr, bool)> {
+        let group = self.groups.get(taken.group as usize)?.as_ref()?;
+        let port = *self.ports.get(usize::from(taken.index))?;
+        let of_source = self.sources.get(&group.source)?;
+        let is_alone = of_source.alone.contains(taken.index.into());
+        Some((SocketAddr::new(group.source, port), is_alone))
     }
 
     /// Releases the port of a flow.
@@ -186,7 +217,11 @@ impl LocalPorts {
         if let Some(of_source) = self.sources.get(&source) {
             self.excluded.add(&of_source.foreign);
         }
-        for other in self.sources.keys().filter(|other| overlap(**other, source)) {
+        for (other, of_other) in &self.sources {
+            if !overlap(*other, source) {
+                continue;
+            }
+            self.excluded.add(&of_other.alone);
             let group = self.by_key.get(&(endpoint, *other));
             if let Some(Some(group)) = group.and_then(|group| self.groups.get(*group as usize)) {
                 group.used.add_to(&mut self.excluded);
@@ -245,6 +280,7 @@ impl Source {
         Self {
             holders: vec![0; ports].into(),
             owned: Bits::new(ports),
+            alone: Bits::new(ports),
             flows: 0,
             foreign: Bits::new(ports),
             foreign_since: Moment(0),
@@ -265,6 +301,7 @@ impl Source {
             self.flows -= 1;
             if *holders == 0 {
                 self.owned.remove(port);
+                self.alone.remove(port);
             }
         }
     }

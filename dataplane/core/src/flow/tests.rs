@@ -6,6 +6,8 @@ use crate::loops::LOOPBACK_ONLY;
 use crate::plan::Plan;
 use crate::table::{self, Format};
 
+mod handed;
+
 struct World {
     plan: Plan,
     table: FlowTable<()>,

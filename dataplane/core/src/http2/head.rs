@@ -186,7 +186,7 @@ impl Head {
             // A tunnel has no path. It is a request that is refused by its method.
             Kind::Request if self.method() == "CONNECT" => self.authority.is_some(),
             Kind::Request => {
-                is_name_of_method(self.method()) && self.scheme.is_some() && self.path.is_some()
+                is_name_of_method(self.method()) && is_scheme(self.scheme()) && self.path.is_some()
             }
             Kind::Response => self.status > 0,
             Kind::Trailers => true,
@@ -278,6 +278,12 @@ fn is_name(name: &[u8]) -> bool {
 fn is_name_of_method(method: &str) -> bool {
     let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
     !method.is_empty() && method.bytes().all(is_allowed)
+}
+
+/// RFC 3986: a letter, then letters, digits and three signs. Anything else would be a URL of the client's making in access lines.
+fn is_scheme(scheme: &str) -> bool {
+    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte);
+    scheme.starts_with(|first: char| first.is_ascii_alphabetic()) && scheme.bytes().all(is_allowed)
 }
 
 /// Whether this may be the value of a field: no control characters, and no blanks at its ends.

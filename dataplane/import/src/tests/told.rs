@@ -163,3 +163,58 @@ fn of_very_many_unknown_words_the_first_ones_have_a_guess() {
         .filter(|one| one.contains("is not known here; remove it"));
     assert_eq!(others.count(), 100);
 }
+
+#[test]
+fn a_cookie_that_is_secure_is_in_the_table() {
+    let text = http("").replace(
+        "backend b\n",
+        "backend b\n cookie C insert indirect secure\n",
+    );
+    let told = remarks(&text).concat();
+    assert!(
+        told.contains("differs: `cookie C insert indirect secure`"),
+        "{told}"
+    );
+    assert!(!told.contains("left out"), "{told}");
+}
+
+#[test]
+fn hsts_of_requests_by_tls_is_kept() {
+    let field = "http-response set-header Strict-Transport-Security";
+    for (condition, is_kept) in [("if { ssl_fc }", true), ("if !{ ssl_fc }", false)] {
+        let value = "\"max-age=600; includeSubDomains\"";
+        let text = http(&format!("{field} {value} {condition}"));
+        let made = import(&text).table;
+        assert_eq!(
+            made.contains("set: {Strict-Transport-Security"),
+            is_kept,
+            "{made}"
+        );
+        assert_left_out(
+            &text,
+            4,
+            if is_kept {
+                "without TLS"
+            } else {
+                "no condition"
+            },
+        );
+    }
+}
+
+#[test]
+fn what_a_route_could_look_at_is_told_as_such() {
+    let text = http("http-request deny unless { method GET POST }");
+    assert_left_out(&text, 4, "a route does by `when`: it denies them too");
+}
+
+/// The line that looks at a variable is told.
+#[test]
+fn a_variable_changes_nothing_by_itself() {
+    for line in ["set-var(txn.host) hdr(host)", "unset-var(txn.host)"] {
+        let text = http(&format!("http-request {line}"));
+        assert_noted(&text, 4, "changes nothing that a client sees by itself");
+    }
+    let text = http("http-request deny if { var(txn.host) -m str a.test }");
+    assert_left_out(&text, 4, "what this line denies is served");
+}

@@ -1,5 +1,6 @@
 //! The command line of `ballast`: commands, flags, their values and their help.
 
+use std::ffi::OsString;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -187,6 +188,9 @@ pub(crate) struct Upgrade {
     /// Where the process that runs hands over: the path of its --handover
     #[arg(long, env = "BALLAST_HANDOVER", value_name = "PATH")]
     pub(crate) handover: PathBuf,
+    /// Its arguments, behind `--`: run, and the flags [default: those of the process that runs, in its environment and folder]
+    #[arg(last = true, value_name = "ARGUMENT", requires = "program")]
+    pub(crate) arguments: Vec<OsString>,
 }
 
 #[derive(Debug, Args)]
@@ -305,6 +309,9 @@ pub(crate) struct Run {
         value_name = "PATH"
     )]
     pub(crate) handover: Option<PathBuf>,
+    /// After a hand-over: stay until SIGTERM, without serving, as a container must that is started again when it ends
+    #[arg(long, hide_short_help = true, env = "BALLAST_STAY", value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, overrides_with = "stay", requires = "handover", action = ArgAction::Set)]
+    pub(crate) stay: bool,
     /// Go on as this user, by name or number: with the right to ports below 1024, and no other
     #[arg(long, hide_short_help = true, env = "BALLAST_USER", value_name = "USER", value_parser = user)]
     pub(crate) user: Option<User>,

@@ -251,6 +251,10 @@ impl Begin for Run {
         self.handover.as_deref()
     }
 
+    fn stays(&self) -> bool {
+        self.stay
+    }
+
     fn begin(
         &mut self,
         read: &mut FirstTable,
@@ -361,6 +365,7 @@ fn serve<T>(
         }
     };
     let handover = beginning.handover().map(Path::to_owned);
+    let stays = beginning.stays();
     match given_up {
         Ok(given_up) => given_up.log(),
         Err(error) => return fail(&error.into(), format, handover.as_deref()),
@@ -384,7 +389,7 @@ fn serve<T>(
                 "ballast {} runs",
                 *VERSION
             );
-            signals.serve(running, predecessors)
+            signals.serve(running, predecessors, stays)
         }
         Ok((_, None)) => {
             tracing::info!("ended by a signal, before it began");

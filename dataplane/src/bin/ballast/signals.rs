@@ -27,6 +27,8 @@ struct Receivers {
     hangup: Signal,
     user1: Signal,
     user2: Signal,
+    /// Whether a signal told the process to end.
+    is_told: bool,
 }
 
 /// What a signal asks for.
@@ -53,6 +55,7 @@ impl Signals {
             hangup: signal(SignalKind::hangup())?,
             user1: signal(SignalKind::user_defined1())?,
             user2: signal(SignalKind::user_defined2())?,
+            is_told: false,
         };
         drop(within);
         Ok(Self { runtime, receivers })
@@ -74,11 +77,13 @@ impl Signals {
         })
     }
 
-    /// Serves until a signal says to end, and ends. `predecessors` are notified when this process serves.
+    /// Serves until a signal says to end, and ends. `predecessors` are notified when this process serves. If it `stays`, a process
+    /// that was replaced ends by a signal, too.
     pub(crate) fn serve(
         self,
         mut running: Running,
         mut predecessors: Vec<Predecessor>,
+        stays: bool,
     ) -> ExitCode {
         let Self {
             runtime,
@@ -100,7 +105,12 @@ impl Signals {
                     }
                     next = &mut replaced => {
                         service_manager::replaced(next);
-                        return receivers.end(running, Order::Replaced).await;
+                        let code = receivers.end(running, Order::Replaced).await;
+                        if stays && !receivers.is_told {
+                            tracing::info!("--stay: another process serves, and this one waits for SIGTERM");
+                            while !matches!(receivers.next().await, Order::End) {}
+                        }
+                        return code;
                     }
                     () = &mut serves, if !predecessors.is_empty() => {
                         for predecessor in predecessors.drain(..) {
@@ -125,7 +135,8 @@ impl Signals {
                     () = &mut reading, if is_reading => {
                         is_reading = false;
                         service_manager::ready(has_inherited);
-                        if let Some(numbers) = shared.status.inherited() {
+                        let numbers = shared.status.inherited();
+                        if numbers.is_some() || shared.status.is_ready() {
                             upgrade::report(numbers);
                         }
                     }
@@ -173,9 +184,9 @@ impl Receivers {
         };
         let mut stop = pin!(running.drain(hurry.cancelled()));
         // A supervisor's signal reaches a process that was replaced as well. The first one changes nothing: it is ending.
-        let mut is_told = true;
+        self.is_told = true;
         if matches!(order, Order::Replaced) {
-            is_told = false;
+            self.is_told = false;
             hurry.cancel();
             tracing::info!("the next process serves: connections may finish for {drain:?}");
         } else if matches!(order, Order::End) {
@@ -198,8 +209,8 @@ impl Receivers {
             };
             match order {
                 Order::Reread | Order::Drain | Order::Replaced => {}
-                Order::End if !is_told => {
-                    is_told = true;
+                Order::End if !self.is_told => {
+                    self.is_told = true;
                     first = Instant::now();
                 }
                 Order::End if !hurry.is_cancelled() => {

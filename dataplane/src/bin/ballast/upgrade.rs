@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -18,9 +18,11 @@ use crate::FAULT;
 use crate::cli::Upgrade;
 use crate::out::{ended, print, say};
 
+mod limits;
+
 /// Replaces the process that answers at the path.
 pub(crate) fn upgrade(upgrade: &Upgrade) -> ExitCode {
-    let old = match Old::find(&upgrade.handover) {
+    let old = match Old::find(upgrade) {
         Ok(old) => old,
         Err(why) => {
             say(&format!(
@@ -30,7 +32,7 @@ pub(crate) fn upgrade(upgrade: &Upgrade) -> ExitCode {
             return ExitCode::from(FAULT);
         }
     };
-    let started = old.start(upgrade.program.as_deref());
+    let started = old.start();
     let (mut next, report) = match started {
         Ok(started) => started,
         Err(why) => {
@@ -80,18 +82,20 @@ struct Old {
     pid: u32,
     program: PathBuf,
     arguments: Vec<OsString>,
-    environment: Vec<(OsString, OsString)>,
-    folder: PathBuf,
+    /// `None`: that of this command, and its folder.
+    environment: Option<Vec<(OsString, OsString)>>,
+    folder: Option<PathBuf>,
 }
 
 impl Old {
     /// The process that hands over at this path.
-    fn find(path: &Path) -> Result<Self, String> {
+    fn find(upgrade: &Upgrade) -> Result<Self, String> {
+        let path = &upgrade.handover;
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
             .map_err(|error| format!("cannot be asked: {error}"))?;
-        let lock = LockName::Socket(path.into());
+        let lock = LockName::Socket(path.clone());
         let pid = match runtime.block_on(Predecessor::ask(&lock)) {
             (Holder::Serves, Some(holder)) => holder.pid(),
             (Holder::Ends, _) => {
@@ -110,8 +114,26 @@ impl Old {
                 "the process there is in another pid namespace; run this command there".into(),
             );
         };
-        Self::of(pid).map_err(|error| {
-            format!("how the process with pid {pid} was started cannot be read: {error}; run this command as root, or start the next one yourself, by `ballast run` with the same flags")
+        let program = upgrade.program.as_deref().map(|program| {
+            // It is found from here, not from the folder of the process that runs.
+            std::path::absolute(program).map_err(|error| format!("{}: {error}", program.display()))
+        });
+        let program = program.transpose()?;
+        if let Some(program) = program.as_ref().filter(|_| !upgrade.arguments.is_empty()) {
+            return Ok(Self {
+                pid,
+                program: program.clone(),
+                arguments: upgrade.arguments.clone(),
+                environment: None,
+                folder: None,
+            });
+        }
+        let old = Self::of(pid).map_err(|error| {
+            format!("how the process with pid {pid} was started cannot be read: {error}; run this command as root, or name the program and, behind `--`, its arguments")
+        })?;
+        Ok(Self {
+            program: program.unwrap_or(old.program),
+            ..old
         })
     }
 
@@ -138,29 +160,28 @@ impl Old {
             pid,
             program: OsStr::from_bytes(there).into(),
             arguments: arguments.into_iter().skip(1).collect(),
-            environment: environment.collect(),
-            folder: fs::read_link(at("cwd"))?,
+            environment: Some(environment.collect()),
+            folder: Some(fs::read_link(at("cwd"))?),
         })
     }
 
     /// Starts the next process. What it reports comes from the returned stream.
-    fn start(&self, program: Option<&Path>) -> Result<(Child, UnixStream), String> {
-        let program = match program {
-            // It is found from here, not from the folder of the process that runs.
-            Some(program) => std::path::absolute(program)
-                .map_err(|error| format!("{}: {error}", program.display()))?,
-            None => self.program.clone(),
-        };
+    fn start(&self) -> Result<(Child, UnixStream), String> {
+        let program = &self.program;
         let failed =
             |error: std::io::Error| format!("{}: cannot be started: {error}", program.display());
         let (report, theirs) = UnixStream::pair().map_err(failed)?;
-        let mut command = Command::new(&program);
+        let mut command = Command::new(program);
+        if let Some(environment) = &self.environment {
+            command.env_clear().envs(environment.iter().cloned());
+        }
+        if let Some(folder) = &self.folder {
+            command.current_dir(folder);
+        }
+        limits::follow(self.pid);
         command
             .args(&self.arguments)
-            .env_clear()
-            .envs(self.environment.iter().cloned())
             .env(REPORTS, "1")
-            .current_dir(&self.folder)
             .stdin(Stdio::from(OwnedFd::from(theirs)))
             .stdout(self.stream(1))
             .stderr(self.stream(2))
@@ -219,12 +240,15 @@ fn outcome(next: &mut Child, report: UnixStream) -> Outcome {
     ))
 }
 
-/// Tells the command that started this process that it serves, and what it has inherited.
-pub(crate) fn report((inherited, of): (usize, usize)) {
+/// Tells the command that started this process that it serves, and what it has inherited. `None`: the process before had ended.
+pub(crate) fn report(numbers: Option<(usize, usize)>) {
     if std::env::var_os(REPORTS).is_none() {
         return;
     }
-    let line = format!("inherited {inherited} of {of} sockets\n");
+    let line = match numbers {
+        Some((inherited, of)) => format!("inherited {inherited} of {of} sockets\n"),
+        None => "inherited nothing: that one had ended meanwhile\n".to_owned(),
+    };
     let Ok(stream) = std::io::stdin().as_fd().try_clone_to_owned() else {
         return;
     };

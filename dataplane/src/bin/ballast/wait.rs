@@ -61,6 +61,11 @@ pub(crate) trait Begin {
     /// Where the process before hands over its sockets.
     fn handover(&self) -> Option<&Path>;
 
+    /// Whether the process stays until SIGTERM once the next one has its sockets.
+    fn stays(&self) -> bool {
+        false
+    }
+
     /// Begins. Where another process is in the way, `read` stays as it is.
     fn begin(
         &mut self,

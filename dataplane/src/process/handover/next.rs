@@ -9,7 +9,9 @@ use std::os::unix::net::UnixStream as StdUnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use ballast_core::handover::{self, Handed, MOST_STATE, Message, Offer, Ready, Request, State};
+use ballast_core::handover::{
+    self, FLOWS, Handed, MOST_STATE, Message, Offer, Ready, Request, State,
+};
 use ballast_core::plan::SocketKey;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -19,7 +21,9 @@ use tokio::net::UnixStream;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::{Decision, GOES_ON, PROGRAM, READY_WITHIN, groups, is_end, wire};
+use super::{
+    Decision, FLOWS_WITHIN, GOES_ON, MovedFlow, PROGRAM, READY_WITHIN, groups, is_end, wire,
+};
 use crate::os::limits::Budget;
 use crate::os::sys;
 use crate::os::threads::{self, Pace};
@@ -63,6 +67,8 @@ struct Old {
     connection: StdUnixStream,
     pid: Option<u32>,
     program: String,
+    /// That of the messages.
+    version: u32,
 }
 
 /// The sockets that this process may have. Until it takes them, the process before goes on.
@@ -76,6 +82,17 @@ pub(crate) struct Takeover {
     connection: Option<UnixStream>,
     decision: Decision,
 }
+
+/// The sockets that this process has.
+#[derive(Debug)]
+pub(crate) struct Taken {
+    pub(crate) sockets: BTreeMap<SocketKey, Vec<Socket>>,
+    /// Where flows come from.
+    connection: Option<UnixStream>,
+}
+
+/// Flows by the kernel's numbers of their listening sockets.
+pub(crate) type MovedFlows = HashMap<u64, Vec<MovedFlow>>;
 
 impl Inherited {
     /// Asks the process that listens at `path` for its sockets. `None`: there is none. Must be called within a runtime.
@@ -129,6 +146,7 @@ impl Inherited {
                     connection,
                     pid,
                     program: offer.program,
+                    version: offer.version,
                 },
                 decision,
             },
@@ -300,7 +318,7 @@ impl Takeover {
 
     /// Takes the sockets: from here on this process serves, and the one before does not. An error: that one goes on, and this one
     /// must not serve.
-    pub(crate) async fn take(self) -> Result<BTreeMap<SocketKey, Vec<Socket>>, String> {
+    pub(crate) async fn take(self) -> Result<Taken, String> {
         let Self {
             sockets,
             inherited,
@@ -312,23 +330,56 @@ impl Takeover {
         if !decision.take() {
             return Err(format!("{old} goes on: this process was told to end"));
         }
-        let rest = match connection {
+        let connection = match connection {
             Some(connection) => old.confirm(connection).await?,
-            None => Gone::Yes,
+            None => None,
         };
-        let rest = match rest {
-            Gone::No => "which finishes its connections",
-            Gone::Yes => "which has ended meanwhile",
+        let rest = match connection {
+            Some(_) => "which finishes its connections",
+            None => "which has ended meanwhile",
         };
         tracing::info!("inherited {inherited} of {listening} sockets from {old}, {rest}");
-        Ok(sockets)
+        let has_flows = old.version >= FLOWS;
+        Ok(Taken {
+            sockets,
+            connection: connection.filter(|_| has_flows),
+        })
     }
 }
 
-/// Whether the process that had the sockets is no more.
-enum Gone {
-    No,
-    Yes,
+impl Taken {
+    /// Receives the flows of the process before, by the kernel's numbers of their listening sockets. Until it returns, datagrams
+    /// wait in those.
+    pub(crate) async fn flows(&mut self) -> MovedFlows {
+        let mut flows = MovedFlows::new();
+        let Some(mut connection) = self.connection.take() else {
+            return flows;
+        };
+        let receiving = receive_flows(&mut connection, &mut flows);
+        let received = timeout(FLOWS_WITHIN, receiving).await;
+        if let Err(error) = received.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) {
+            let count: usize = flows.values().map(Vec::len).sum();
+            tracing::warn!(
+                "{count} UDP flows of the process before arrived, and then: {error}; the clients of others begin new ones with their next datagram"
+            );
+        }
+        flows
+    }
+}
+
+async fn receive_flows(from: &mut UnixStream, into: &mut MovedFlows) -> io::Result<()> {
+    loop {
+        let flows = match wire::receive(from).await? {
+            Message::Flows(flows) if flows.is_empty() => return Ok(()),
+            Message::Flows(flows) => flows,
+            other => return Err(wire::invalid(format!("is a message {}", other.kind()))),
+        };
+        let sockets = wire::receive_descriptors(from, flows.len()).await?;
+        for (flow, socket) in flows.into_iter().zip(sockets) {
+            let of_socket = into.entry(flow.socket).or_default();
+            of_socket.push(MovedFlow { flow, socket });
+        }
+    }
 }
 
 impl Old {
@@ -360,15 +411,15 @@ impl Old {
         }
     }
 
-    /// Tells the other process that this one has the sockets.
-    async fn confirm(&self, mut connection: UnixStream) -> Result<Gone, String> {
+    /// Tells the other process that this one has the sockets. `None`: that one is no more.
+    async fn confirm(&self, mut connection: UnixStream) -> Result<Option<UnixStream>, String> {
         if wire::send(&mut connection, &Message::Mine).await.is_ok() {
-            return Ok(Gone::No);
+            return Ok(Some(connection));
         }
         // It has ended, or it has given up waiting and said so.
         match wire::receive(&mut connection).await {
             Ok(Message::Refused(why)) => Err(format!("{self} goes on: {why}")),
-            _ => Ok(Gone::Yes),
+            _ => Ok(None),
         }
     }
 }

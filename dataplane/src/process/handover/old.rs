@@ -10,14 +10,18 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ballast_core::handover::{CONFIRMS, Handed, LONGEST, MOST_STATE, Message, Offer, Ready, State};
+use ballast_core::handover::{FLOWS, Handed, LONGEST, MOST_STATE, Message, Offer, Ready, State};
 use rustix::net::{Shutdown, shutdown};
 use tokio::io::AsyncWriteExt;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::{Hold, Lent, Loan, PROGRAM, READY_WITHIN, groups, inode, is_end, wire};
+use super::wire::BATCH;
+use super::{
+    FLOWS_WITHIN, GiveFlows, Hold, Lent, Loan, MovedFlow, PROGRAM, READY_WITHIN, groups, inode,
+    is_end, wire,
+};
 use crate::os::sys;
 use crate::process::succession::{Succession, is_permitted};
 
@@ -28,16 +32,16 @@ pub(crate) struct HandedOver {
     pub(crate) pid: Option<u32>,
     /// Whether it is in the control groups of this process, as those of one service are.
     pub(crate) is_of_this_service: bool,
-    /// Those of clients and of the admin side.
+    /// Those of clients, of the admin side and of files.
     pub(crate) inodes: BTreeSet<u64>,
     /// Those of files and locks.
     pub(crate) names: BTreeSet<String>,
 }
 
 /// What hands sockets over.
-#[derive(Debug)]
 pub(crate) struct Giver<F> {
     pub(crate) succession: Succession,
+    pub(crate) give_flows: GiveFlows,
     /// The threads that have sockets.
     pub(crate) threads: Vec<mpsc::UnboundedSender<Loan>>,
     /// What has apply hold still.
@@ -106,7 +110,7 @@ impl<F: Fn() -> Vec<Lent>> Giver<F> {
     /// Hands everything over. An error: this process goes on.
     async fn give(&self, next: &mut UnixStream, who: &str) -> Result<(), Refusal> {
         let version = self.asked(next).await?;
-        let _turn = self.turn(who, version).await?;
+        let _turn = self.turn(who).await?;
         let offered = timeout(OFFERS_WITHIN, self.lent()).await;
         let offered = offered.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
         let lent = offered.map_err(|error| unsent(&error))?;
@@ -131,12 +135,13 @@ impl<F: Fn() -> Vec<Lent>> Giver<F> {
         if let Some(why) = self.succession.why_withdrawn() {
             return Err(Refusal::words(why));
         }
-        if version >= CONFIRMS {
-            let told = timeout(OFFERS_WITHIN, send_state(next, known)).await;
-            told.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
-                .map_err(untold)?;
+        let told = timeout(OFFERS_WITHIN, send_state(next, known)).await;
+        told.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+            .map_err(untold)?;
+        until_taken(next).await?;
+        if version >= FLOWS {
+            self.give_flows(next, &handed).await;
         }
-        until_taken(next, version).await?;
         self.succession.hand_over(Arc::new(handed));
         self.succession.free().await;
         self.succession.set_replaced();
@@ -157,7 +162,7 @@ impl<F: Fn() -> Vec<Lent>> Giver<F> {
     }
 
     /// Waits until no other process is taking over. One that has just gone is noticed soon.
-    async fn turn(&self, who: &str, version: u32) -> Result<Turn<'_>, Refusal> {
+    async fn turn(&self, who: &str) -> Result<Turn<'_>, Refusal> {
         let until = Instant::now() + ASKS_WITHIN;
         loop {
             if self.succession.handed().is_some() {
@@ -165,10 +170,7 @@ impl<F: Fn() -> Vec<Lent>> Giver<F> {
                 return Err(Refusal::Silent);
             }
             if self.succession.is_ending() {
-                return Err(match version {
-                    CONFIRMS.. => Refusal::Ending,
-                    _ => Refusal::Silent,
-                });
+                return Err(Refusal::Ending);
             }
             let Some(other) = self.busy_with.borrow().clone() else {
                 self.busy_with.replace(Some(who.into()));
@@ -194,6 +196,28 @@ impl<F: Fn() -> Vec<Lent>> Giver<F> {
             lent.extend(all.ok_or(io::ErrorKind::Interrupted)?);
         }
         Ok(lent)
+    }
+
+    /// Gives the flows of the sockets that the next process has, which serves from now on. A flow that does not arrive there is
+    /// lost: the client's next datagram begins another one.
+    async fn give_flows(&self, next: &mut UnixStream, handed: &HandedOver) {
+        // All workers stop reading at the same time.
+        let asked = (self.give_flows)(handed.inodes.clone());
+        let sent = timeout(FLOWS_WITHIN, async {
+            for given in asked {
+                // A worker that has ended has no flows.
+                for flows in batches(given.await.unwrap_or_default()) {
+                    send_flows(next, flows).await?;
+                }
+            }
+            send_flows(next, Vec::new()).await
+        });
+        let sent = sent.await;
+        if let Err(error) = sent.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) {
+            tracing::warn!(
+                "not all UDP flows reach the next process: {error}; their clients begin others with the next datagram"
+            );
+        }
     }
 
     /// Has apply change nothing until the returned value is dropped. Returns what is known.
@@ -232,6 +256,26 @@ async fn send(next: &mut UnixStream, version: u32, lent: &[Lent]) -> io::Result<
     wire::send_descriptors(next, &descriptors).await
 }
 
+/// As many flows as descriptors fit into a message.
+fn batches(flows: Vec<MovedFlow>) -> impl Iterator<Item = Vec<MovedFlow>> {
+    let mut flows = flows.into_iter();
+    std::iter::from_fn(move || {
+        let batch: Vec<MovedFlow> = flows.by_ref().take(BATCH).collect();
+        (!batch.is_empty()).then_some(batch)
+    })
+}
+
+/// Sends flows and their sockets. None at all: those were the last.
+async fn send_flows(next: &mut UnixStream, flows: Vec<MovedFlow>) -> io::Result<()> {
+    let (flows, sockets): (Vec<_>, Vec<_>) = flows
+        .into_iter()
+        .map(|moved| (moved.flow, moved.socket))
+        .unzip();
+    wire::send(next, &Message::Flows(flows)).await?;
+    let descriptors: Vec<_> = sockets.iter().map(AsFd::as_fd).collect();
+    wire::send_descriptors(next, &descriptors).await
+}
+
 /// Sends what is known, as far as there is room for it.
 async fn send_state(next: &mut UnixStream, known: Vec<State>) -> io::Result<()> {
     let mut sent = 0;
@@ -265,14 +309,11 @@ async fn until_ready(next: &mut UnixStream) -> Result<Ready, Refusal> {
 }
 
 /// Lets the next process have the sockets, and waits until it confirms that it has them. An error: it does not have them.
-async fn until_taken(next: &mut UnixStream, version: u32) -> Result<(), Refusal> {
+async fn until_taken(next: &mut UnixStream) -> Result<(), Refusal> {
     let end = next.as_fd().try_clone_to_owned().map_err(untold)?;
     let told = timeout(ASKS_WITHIN, wire::send(next, &Message::Yours)).await;
     told.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
         .map_err(untold)?;
-    if version < CONFIRMS {
-        return Ok(());
-    }
     let mut saying = pin!(wire::receive(next));
     let said = match timeout(CONFIRMS_WITHIN, saying.as_mut()).await {
         Ok(said) => said,
@@ -306,7 +347,10 @@ impl HandedOver {
                 continue;
             }
             match &lent.handed {
-                Handed::File(name) => drop(handed.names.insert(name.clone())),
+                Handed::File(name) => {
+                    handed.names.insert(name.clone());
+                    handed.inodes.extend(inode(&*lent.descriptor));
+                }
                 // Which process has it makes no difference.
                 Handed::Lock(_) => {}
                 Handed::Tcp(_) | Handed::Udp(_) | Handed::Admin(_) | Handed::Healthz(_) => {

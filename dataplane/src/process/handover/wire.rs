@@ -122,7 +122,7 @@ pub(super) fn invalid(why: impl ToString) -> io::Error {
 }
 
 /// The kernel takes no more by one message.
-const BATCH: usize = 253;
+pub(super) const BATCH: usize = 253;
 const RETRY_EVERY: Duration = Duration::from_millis(5);
 
 #[cfg(test)]

@@ -13,8 +13,10 @@ use tokio::sync::oneshot;
 
 use super::sharing::Sharing;
 use crate::net::listen;
+use crate::process::fd_store::FdStore;
+use crate::process::handover::next::{MovedFlows, Taken};
 use crate::process::handover::old::HandedOver;
-use crate::process::handover::{Lent, inode};
+use crate::process::handover::{Lent, MovedFlow, inode};
 use crate::process::succession::Succession;
 use crate::worker::live::Serving;
 use crate::worker::{Close, Order, Shared};
@@ -29,6 +31,9 @@ pub(super) struct Sockets {
     failed: BTreeMap<SocketKey, String>,
     sharing: Sharing,
     succession: Succession,
+    store: FdStore,
+    /// What systemd has kept of a process that was killed, until the first table is in force.
+    kept: BTreeMap<SocketKey, Vec<Socket>>,
     /// This process is ending: sockets of datagrams that are open still carry replies, and begin no flow.
     is_ending: bool,
 }
@@ -49,8 +54,9 @@ struct Bound {
 pub(super) type Opened = (SocketKey, Vec<Socket>);
 
 impl Sockets {
-    /// No sockets yet.
+    /// No sockets yet, but what systemd has kept.
     pub(super) fn new(shared: Arc<Shared>, succession: Succession) -> Self {
+        let (store, kept) = FdStore::open();
         Self {
             last_logged: shared.room.at_rest().connections,
             shared,
@@ -58,6 +64,8 @@ impl Sockets {
             failed: BTreeMap::new(),
             sharing: Sharing::default(),
             succession,
+            store,
+            kept,
             is_ending: false,
         }
     }
@@ -108,6 +116,13 @@ impl Sockets {
                 self.fail(key, why);
                 continue;
             };
+            if let Some(sockets) = self.kept.remove(key) {
+                let sockets = listen::adopt(key, sockets, count, buffers);
+                there += sockets.len();
+                self.failed.remove(key);
+                opened.push((key.clone(), sockets));
+                continue;
+            }
             match listen::open(key, count, buffers) {
                 Ok(sockets) => {
                     there += sockets.len();
@@ -120,21 +135,42 @@ impl Sockets {
         opened
     }
 
-    /// Prepares the sockets that the process before handed over, and binds the others of a plan.
-    pub(super) fn adopt(
+    /// Serves from the sockets that the process before handed over, and binds the others of a plan. Datagrams wait in their
+    /// sockets until the flows of that process have come; connections do not wait for that.
+    pub(super) async fn take_over(&mut self, mut taken: Taken, keys: &[SocketKey]) {
+        self.failed.clear();
+        let is_udp = |key: &SocketKey| key.transport == Transport::Udp;
+        let (datagrams, streams): (Vec<_>, Vec<_>) = keys.iter().cloned().partition(is_udp);
+        let mut flows = MovedFlows::new();
+        let opened = self.adopt(&mut taken.sockets, &streams, &flows);
+        self.hand_out(opened).await;
+        flows.extend(taken.flows().await);
+        let opened = self.adopt(&mut taken.sockets, &datagrams, &flows);
+        self.hand_out_with(opened, flows).await;
+    }
+
+    /// Prepares the sockets that were handed over, and binds the others. Where clients have flows, the number of sockets stays:
+    /// another number would lead their datagrams to other workers.
+    fn adopt(
         &mut self,
-        mut inherited: BTreeMap<SocketKey, Vec<Socket>>,
+        inherited: &mut BTreeMap<SocketKey, Vec<Socket>>,
         keys: &[SocketKey],
+        flows: &MovedFlows,
     ) -> Vec<Opened> {
         let room = self.shared.room;
         let (descriptors, buffers) = (room.at_rest(), room.memory.map(|memory| memory.buffers));
+        let has_flows = |socket: &Socket| inode(socket).is_some_and(|it| flows.contains_key(&it));
         let mut adopted = Vec::new();
-        let mut there = 0;
+        let mut there = self.listening();
         for key in keys {
             let Some(sockets) = inherited.remove(key) else {
                 continue;
             };
-            let count = descriptors.sockets(there).unwrap_or(1);
+            let count = if sockets.iter().any(has_flows) {
+                sockets.len()
+            } else {
+                descriptors.sockets(there).unwrap_or(1)
+            };
             let sockets = listen::adopt(key, sockets, count, buffers);
             there += sockets.len();
             adopted.push((key.clone(), sockets));
@@ -142,7 +178,6 @@ impl Sockets {
         let known: BTreeSet<SocketKey> = adopted.iter().map(|(key, _)| key.clone()).collect();
         let is_new = |key: &&SocketKey| !known.contains(*key);
         let rest: Vec<SocketKey> = keys.iter().filter(is_new).cloned().collect();
-        self.failed.clear();
         adopted.extend(self.open(&rest, there));
         adopted
     }
@@ -158,6 +193,13 @@ impl Sockets {
         all.collect()
     }
 
+    /// Closes what systemd has kept and the table does not have.
+    pub(super) fn forget_kept(&mut self) {
+        for (key, _) in std::mem::take(&mut self.kept) {
+            self.store.forget(&key);
+        }
+    }
+
     fn fail(&mut self, key: &SocketKey, why: String) {
         if self.failed.get(key) != Some(&why) {
             tracing::error!("{why}");
@@ -167,22 +209,43 @@ impl Sockets {
 
     /// Hands sockets to the workers. An address is served by all its sockets, or by none.
     pub(super) async fn hand_out(&mut self, opened: Vec<Opened>) {
+        self.hand_out_with(opened, MovedFlows::new()).await;
+    }
+
+    /// Hands sockets to the workers, with the flows of the process before.
+    async fn hand_out_with(&mut self, opened: Vec<Opened>, mut flows: MovedFlows) {
+        let (mut adopted, all) = (0, flows.values().map(Vec::len).sum::<usize>());
         let mut waiting = Vec::new();
         let mut addresses = LocalAddresses::default();
         if !opened.is_empty() {
             self.succession.withdraw(CHANGED);
             self.sharing.begin();
         }
+        let keys: Vec<SocketKey> = opened.iter().map(|(key, _)| key.clone()).collect();
         for (key, sockets) in opened {
-            let bound = self.send_listen(&key, sockets, &mut addresses, &mut waiting);
+            let sockets = sockets.into_iter().map(|socket| {
+                let number = inode(&socket);
+                let flows = number.and_then(|number| flows.remove(&number));
+                (socket, flows.unwrap_or_default())
+            });
+            let bound = self.send_listen(&key, sockets.collect(), &mut addresses, &mut waiting);
             self.bound.insert(key, bound);
         }
         for (key, receiver) in waiting {
-            if let Ok(Err(error)) = receiver.await {
-                let plan = self.shared.live.serving();
-                self.close(std::slice::from_ref(&key), &plan).await;
-                self.fail(&key, format!("bind {key}: cannot be watched: {error}"));
+            match receiver.await {
+                Ok(Ok(flows)) => adopted += flows,
+                Ok(Err(error)) => {
+                    let plan = self.shared.live.serving();
+                    self.close(std::slice::from_ref(&key), &plan).await;
+                    self.fail(&key, format!("bind {key}: cannot be watched: {error}"));
+                }
+                Err(_) => {}
             }
+        }
+        let bound = keys.iter().filter_map(|key| self.bound.get(key));
+        bound.for_each(|bound| self.store.keep(&bound.key, &bound.sockets));
+        if all > 0 {
+            tracing::info!("{adopted} of {all} UDP flows go on in this process");
         }
         self.publish_listening();
     }
@@ -190,14 +253,14 @@ impl Sockets {
     fn send_listen(
         &self,
         key: &SocketKey,
-        sockets: Vec<Socket>,
+        sockets: Vec<(Socket, Vec<MovedFlow>)>,
         addresses: &mut LocalAddresses,
-        waiting: &mut Vec<(SocketKey, oneshot::Receiver<std::io::Result<()>>)>,
+        waiting: &mut Vec<(SocketKey, oneshot::Receiver<std::io::Result<usize>>)>,
     ) -> Bound {
         let workers = self.shared.loads.len();
         let local = sockets
             .first()
-            .and_then(|socket| socket.local_addr().ok()?.as_socket());
+            .and_then(|(socket, _)| socket.local_addr().ok()?.as_socket());
         // A single socket always belongs to the same worker.
         let first = match sockets.len() {
             1 => single_worker(key.address, workers),
@@ -208,15 +271,17 @@ impl Sockets {
             local: local.unwrap_or(key.address),
             workers: Vec::new(),
             sockets: Vec::new(),
-            inodes: sockets.iter().filter_map(inode).collect(),
+            inodes: sockets.iter().filter_map(|(it, _)| inode(it)).collect(),
             is_foreign: !addresses.is_local(key.address.ip()),
         };
         // Where a process with more workers handed over its sockets, a worker gets several.
         let all_workers = (0..workers).cycle().skip(first);
-        for (worker, socket) in all_workers.zip(sockets.into_iter().map(Arc::new)) {
+        for (worker, (socket, flows)) in all_workers.zip(sockets) {
+            let socket = Arc::new(socket);
             let answer = self.order(worker, |done| Order::Listen {
                 key: Arc::clone(&bound.key),
                 socket: Arc::clone(&socket),
+                flows,
                 done,
             });
             if let Some(answer) = answer {
@@ -266,6 +331,7 @@ impl Sockets {
         if !keys.is_empty() {
             self.succession.withdraw(CHANGED);
         }
+        keys.iter().for_each(|key| self.store.forget(key));
         self.end(keys, || Close::Last(Arc::clone(last))).await;
     }
 
@@ -331,6 +397,7 @@ impl Sockets {
     async fn close_all(&mut self, transport: Transport, last: &Arc<Serving>) {
         let keys = self.bound.keys().filter(|key| key.transport == transport);
         let keys: Vec<SocketKey> = keys.cloned().collect();
+        keys.iter().for_each(|key| self.store.forget(key));
         self.end(&keys, || Close::Last(Arc::clone(last))).await;
     }
 

@@ -62,7 +62,7 @@ fn answering(path: &Path, answer: impl FnOnce(UnixStream) + Send + 'static) -> J
         drop(listener);
         let request = hear(&mut next);
         assert!(
-            request.starts_with("{\"request\":{\"version\":2,\"oldest\":1,"),
+            request.starts_with("{\"request\":{\"version\":3,\"oldest\":2,"),
             "{request}"
         );
         answer(next);
@@ -181,12 +181,13 @@ fn the_next_process_ends_where_the_one_that_runs_refuses_and_serves_where_that_o
     let offer =
         |version| format!(r#"{{"offer":{{"version":{version},"program":"9","sockets":[]}}}}"#);
     for (version, says, code) in [
-        (2, &[REFUSED][..], Some(75)),
-        (2, &["wait", REFUSED], Some(75)),
+        (3, &[REFUSED][..], Some(75)),
+        (3, &["wait", REFUSED], Some(75)),
+        (3, &["wait", "\"yours\"", "wait", "{\"flows\":[]}"], None),
+        (3, &["wait"], None),
+        // One that knows no flows, and one that breaks off in place of them.
         (2, &["wait", "\"yours\"", "wait"], None),
-        (2, &["wait"], None),
-        // One that knows no confirmation.
-        (1, &["wait", "\"yours\""], None),
+        (3, &["wait", "\"yours\"", "wait"], None),
     ] {
         let folder = folder("version: 1\n");
         let path = folder.path().join("handover");
@@ -243,17 +244,6 @@ fn the_next_process_that_is_told_to_end_before_it_may_serve_ends_at_once_and_tak
 }
 
 #[test]
-fn a_process_that_knows_no_confirmation_takes_over() {
-    let place = Place::new();
-    let mut first = place.serving();
-    let request = r#"{"request":{"version":1,"oldest":1,"program":"0.0.9"}}"#;
-    let mut asking = Asking::offered(&place, request);
-    asking.say(READY);
-    assert_eq!(hear(&mut asking.connection), "\"yours\"");
-    assert_eq!(first.ends(), Some(0));
-}
-
-#[test]
 fn two_that_begin_at_the_same_time_follow_one_another() {
     let place = Place::new();
     let mut first = place.serving();
@@ -302,6 +292,58 @@ fn files_are_left_alone_until_the_next_process_serves_and_go_where_it_does_not_w
     third.until_said("inherited 9 of 11 sockets");
     assert_eq!(second.ends(), Some(0));
     assert!(!place.socket().exists() && place.handover().exists());
+}
+
+#[test]
+fn who_waits_at_a_runtime_socket_that_is_given_up_gets_an_answer() {
+    let place = Place::new();
+    let mut first = place.serving();
+    let mut run = command(BALLAST);
+    run.args(["run", "--admin", &place.admin, "--table"])
+        .arg(place.folder.path())
+        .arg("--handover")
+        .arg(place.handover());
+    let asking: Vec<JoinHandle<usize>> = (0..4)
+        .map(|_| {
+            let path = place.socket();
+            thread::spawn(move || {
+                let mut answered = 0;
+                while let Ok(mut client) = UnixStream::connect(&path) {
+                    client.set_read_timeout(Some(PATIENCE)).unwrap();
+                    client.write_all(b"show version\n").unwrap();
+                    let mut answer = String::new();
+                    client.read_to_string(&mut answer).unwrap();
+                    assert!(
+                        answer.contains("Ballast") || answer.contains("2.6"),
+                        "{answer:?}"
+                    );
+                    answered += 1;
+                }
+                answered
+            })
+        })
+        .collect();
+    support::pause(Duration::from_millis(200));
+    let second = Process::spawn(&mut run);
+    second.until_said("table applied");
+    for asking in asking {
+        assert!(asking.join().unwrap() > 5);
+    }
+    assert_eq!(first.ends(), Some(0));
+}
+
+#[test]
+fn an_admin_address_that_overlaps_is_refused_and_the_process_that_runs_goes_on() {
+    let mut place = Place::new();
+    let mut first = place.serving();
+    let (_, port) = place.admin.split_once(':').unwrap();
+    place.admin = format!("*:{port}");
+    let ended = to_its_end(&mut place.run(&[]));
+    assert_eq!(ended.code, Some(75), "{ended:?}");
+    assert!(ended.err.contains("address in use"), "{ended:?}");
+    assert!(first.is_running());
+    first.until_answers("/readyz", 200);
+    ping(&mut connect(place.tcp).unwrap()).unwrap();
 }
 
 #[test]

@@ -57,6 +57,47 @@ fn the_next_process_is_started_as_the_one_that_runs_was_and_takes_over() {
 }
 
 #[test]
+fn a_process_of_another_user_or_service_is_replaced_by_one_with_arguments_of_its_own() {
+    let place = Place::new();
+    let log = place.folder.path().join("log");
+    let mut first = run(&place, &log);
+    // As `ExecReload=` has it: the command reads nothing of the process that runs.
+    let run = place.run(&["--threads", "1"]);
+    let mut arguments = vec![BALLAST, "--"];
+    arguments.extend(run.get_args().map(|word| word.to_str().unwrap()));
+    let ended = upgrade(&place.handover(), &arguments);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(
+        ended.out.contains("inherited 11 of 11 sockets"),
+        "{ended:?}"
+    );
+    assert_eq!(first.ends(), Some(0));
+    let second = place.pid();
+    let limits = |pid: &str| fs::read_to_string(format!("/proc/{pid}/limits")).unwrap();
+    let open_files = |text: String| {
+        let mut lines = text.lines();
+        lines
+            .find(|line| line.starts_with("Max open files"))
+            .unwrap()
+            .to_owned()
+    };
+    let before = open_files(limits(&second));
+    // The next one has the limits of the one that runs, not those of the caller.
+    let mut shell = command("sh");
+    shell
+        .args(["-c", "ulimit -S -n 256 && exec \"$0\" \"$@\""])
+        .args([BALLAST, "upgrade", "--handover"])
+        .arg(place.handover());
+    let ended = to_its_end(&mut shell);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let third = place.pid();
+    assert_ne!(third, second);
+    assert_eq!(open_files(limits(&third)), before);
+    kill_process(Pid::from_raw(third.parse().unwrap()).unwrap(), Signal::TERM).unwrap();
+    first.until("its end", || !place.handover().exists());
+}
+
+#[test]
 fn an_upgrade_that_fails_is_said_and_changes_nothing() {
     let place = Place::new();
     let ended = upgrade(&place.handover(), &[]);

@@ -98,6 +98,12 @@ fn malformed_heads_of_requests_reset_their_stream() {
         vec![(":method", "G T"), (":scheme", "http"), (":path", "/")],
         vec![(":method", "G\u{e9}T"), (":scheme", "http"), (":path", "/")],
         vec![(":method", "GET"), (":scheme", ""), (":path", "/")],
+        vec![
+            (":method", "GET"),
+            (":scheme", "http://b/?"),
+            (":path", "/"),
+        ],
+        vec![(":method", "GET"), (":scheme", "1http"), (":path", "/")],
         vec![(":method", "GET"), (":scheme", "http"), (":path", "")],
         vec![
             (":method", "GET"),
