@@ -21,6 +21,7 @@ use ballast_core::table::Problem;
 use serde::{Deserialize, Serialize};
 
 pub use bgp::{Advertisement, Bfd, Bgp, Bird, Community, Password, Peer};
+pub use check::MOST_ADDRESSES;
 pub use schema::schema;
 pub use values::{Interfaces, Pattern};
 

@@ -6,6 +6,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use ballast_announce::file::MOST_ADDRESSES;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -118,7 +119,15 @@ pub(super) fn announced(context: &Context<'_>, grants: &[Grant]) -> Outcome {
             nodes: nodes.1,
         })
     });
-    let addresses = addresses.collect();
+    let mut addresses: Vec<AnnouncedAddress> = addresses.collect();
+    // Every node leaves out the same ones.
+    if addresses.len() > MOST_ADDRESSES {
+        notices.push(about_objects(format!(
+            "{} addresses are announced by no node: an announcer takes at most {MOST_ADDRESSES}; give some pools `announce: none`",
+            addresses.len() - MOST_ADDRESSES
+        )));
+        addresses.truncate(MOST_ADDRESSES);
+    }
     let announced = Announced {
         at,
         peers,
@@ -159,7 +168,8 @@ fn find<'a>(
             continue;
         };
         let nodes = selected.nodes(context, site.chosen.as_ref(), way);
-        for address in addresses {
+        // A loopback address never leaves its host, and the announcer refuses a file that has one.
+        for address in addresses.iter().filter(|address| !address.is_loopback()) {
             let new = || Found {
                 way: way.clone(),
                 grants: Vec::new(),

@@ -336,11 +336,12 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Whether a host can hold every address of a range, and others reach it from beyond the link. The announcer takes no others.
+/// Whether a host can hold every address of a range, and others reach it from beyond the link.
+/// Loopback addresses count as usable: on one host, clients of that host reach them.
 fn is_usable(range: AddressRange) -> bool {
     let unusable: &[&str] = match range.family() {
-        Family::V4 => &["0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/3"],
-        Family::V6 => &["::/127", "fe80::/10", "ff00::/8"],
+        Family::V4 => &["0.0.0.0/8", "224.0.0.0/3"],
+        Family::V6 => &["::/128", "fe80::/10", "ff00::/8"],
     };
     let unusable = unusable.iter().map(|text| AddressRange::from_cidr(text));
     unusable

@@ -230,6 +230,6 @@ fn no_address_of_a_host(address: IpAddr) -> Option<&'static str> {
 }
 
 /// One process probes and announces each of them.
-const MOST_ADDRESSES: usize = 10_000;
+pub const MOST_ADDRESSES: usize = 10_000;
 /// The most mistakes that are reported.
 const KEPT: usize = 1000;
