@@ -128,4 +128,6 @@ mod chains;
 mod clients;
 mod gauge;
 mod hash;
+#[cfg(test)]
+mod simulation;
 mod slots;

@@ -14,21 +14,12 @@ use crate::compile::{CompileContext, compile};
 use crate::loops::LOOPBACK_ONLY;
 use crate::plan::Plan;
 use crate::service::Endpoint;
+use crate::simulation::try_seeds;
 use crate::table::{self, Format, State};
 
 #[test]
 fn the_table_does_as_the_model_says() {
-    let seeds = match std::env::var("SEED") {
-        Ok(seed) => {
-            let seed = seed.parse().unwrap();
-            seed..seed + 1
-        }
-        Err(_) => 0..256,
-    };
-    for seed in seeds {
-        let run = std::panic::catch_unwind(|| World::new(seed).run());
-        assert!(run.is_ok(), "replay with SEED={seed}");
-    }
+    try_seeds(256, |seed| World::new(seed).run());
 }
 
 /// Tells when a flow has ended: the table drops the value that it was given for it.
