@@ -519,7 +519,7 @@ where
 {
     let mut was_absent = false;
     let mut failing_since = None;
-    let mut pause = SOON;
+    let mut pauses = LOOK_SOON.into_iter();
     while !events.is_closed() {
         let one = ListParams::default().limit(1);
         let code = match patiently(api.list_metadata(&one)).await {
@@ -551,8 +551,7 @@ where
                 drop(events.send(change).await);
             }
         }
-        pause = (pause * 2).min(LOOK_AGAIN);
-        sleep(pause).await;
+        sleep(pauses.next().unwrap_or(LOOK_AGAIN)).await;
     }
     was_absent
 }
@@ -565,8 +564,9 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// A kind that the API server has and denies for so long may not be read. A server that has just begun denies for a moment what it
 /// grants.
 const DENIED_FOR: Duration = Duration::from_secs(10);
-/// The longest pause before a kind is looked for that was not there. The first ones are shorter: a server that has just begun may not
-/// have all kinds yet.
+/// The first pauses before a kind is looked for that was not there: a server that has just begun may not have all kinds yet.
+const LOOK_SOON: [Duration; 2] = [Duration::from_secs(2), Duration::from_secs(4)];
+/// The later pauses: nothing else is read at rest.
 const LOOK_AGAIN: Duration = Duration::from_secs(120);
 /// The events that may be queued. Watches wait while the queue is full.
 const EVENTS: usize = 256;

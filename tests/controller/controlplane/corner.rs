@@ -190,7 +190,11 @@ impl<'a> Corner<'a> {
             Some(unnamed) => granted.iter().any(|one| one.starts_with(unnamed)),
             None => granted.contains(entry),
         };
-        denied.retain(|entry| !entry.contains("\"secrets\"") && !is_granted(entry));
+        // Kubernetes grants the lists of kinds to everybody, and rc.yaml does not.
+        let of_kinds = "\"get\" null null null";
+        denied.retain(|entry| {
+            !entry.contains("\"secrets\"") && entry != of_kinds && !is_granted(entry)
+        });
         assert_eq!(denied, [""; 0], "what rc.yaml does not grant");
     }
 
