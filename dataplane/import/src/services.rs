@@ -115,18 +115,25 @@ impl Importer<'_> {
             .retries
             .clone()
             .unwrap_or_else(|| (Line::default(), 3));
-        if retries == 0 || proxy.redispatches || endpoints.len() < 2 {
+        if retries == 0 || endpoints.len() < 2 {
             return;
         }
-        self.report.note(&line, "an attempt is repeated at another endpoint, as with option redispatch; without it haproxy repeats it at the same one");
+        if !proxy.redispatches {
+            self.report.note(&line, "an attempt is repeated at another endpoint, as with option redispatch; without it haproxy repeats it at the same one");
+        }
         let is_ready = |one: &Endpoint| one.state == State::Ready && one.weight > 0;
         let mut all = endpoints.iter().zip(used);
         let backup = all.find(|(endpoint, _)| endpoint.state == State::Backup);
+        // With option redispatch, too, haproxy counts a server that refuses as usable until its checks fail.
         if let Some((_, server)) = backup
-            && are_checked
             && endpoints.iter().any(is_ready)
         {
-            self.report.differs(&server.line, EARLY_BACKUP);
+            let when = if are_checked {
+                "only when their checks have failed"
+            } else {
+                "never, since nothing checks them"
+            };
+            self.report.differs(&server.line, format!("a client that other servers refuse gets to a backup at once, and with haproxy {when}; retries: 0 with ejection: off of the service keeps clients away from backups until then"));
         }
     }
 
@@ -476,5 +483,3 @@ pub(super) fn default_idle(is_http: bool) -> Duration {
 pub(super) fn file(path: &str) -> File {
     File::from(std::path::PathBuf::from(path))
 }
-
-const EARLY_BACKUP: &str = "a client that other servers refuse gets to a backup at once, and with haproxy only when their checks have failed; retries: 0 with ejection: off of the service keeps clients away from backups until then";

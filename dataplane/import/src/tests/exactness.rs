@@ -463,7 +463,7 @@ fn names_of_endpoints_are_verified_as_haproxy_does() {
 fn one_backup_is_used_at_a_time() {
     let backups = "server b 10.0.0.2:80 backup\n server c 10.0.0.3:80 backup";
     let one = of_backend(&format!(
-        " balance leastconn\n server a 10.0.0.1:80\n {backups}"
+        " retries 0\n balance leastconn\n server a 10.0.0.1:80\n {backups}"
     ));
     contains(&one, "algorithm: first");
     table(&one);
@@ -481,7 +481,7 @@ fn one_backup_is_used_at_a_time() {
         contains(&text, "10.0.0.2");
     }
     let all = of_backend(&format!(
-        " option allbackups\n server a 10.0.0.1:80\n server d 10.0.0.4:80\n {backups}"
+        " retries 0\n option allbackups\n server a 10.0.0.1:80\n server d 10.0.0.4:80\n {backups}"
     ));
     contains(&all, "10.0.0.3");
     table(&all);

@@ -218,3 +218,18 @@ fn a_variable_changes_nothing_by_itself() {
     let text = http("http-request deny if { var(txn.host) -m str a.test }");
     assert_left_out(&text, 4, "what this line denies is served");
 }
+
+#[test]
+fn a_backup_that_a_refused_client_gets_to_is_told_with_what_haproxy_does() {
+    let of = |options: &str, check: &str| {
+        of_backend(&format!(
+            "{options} server a 10.0.0.1:80{check}\n server z 10.0.0.2:80 backup{check}"
+        ))
+    };
+    for (options, line) in [("", 6), (" option redispatch\n", 7)] {
+        let checked = "only when their checks have failed";
+        assert_left_out(&of(options, " check"), line, checked);
+        assert_left_out(&of(options, ""), line, "never, since nothing checks them");
+    }
+    table(&of(" retries 0\n", ""));
+}
