@@ -30,6 +30,14 @@ pub(super) struct Announce {
         default_value = "127.0.0.1:1938"
     )]
     admin: String,
+    /// Whose names of metrics /metrics has beside its own
+    #[arg(
+        long,
+        value_name = "FAMILY",
+        env = "BALLAST_ANNOUNCE_COMPAT",
+        value_enum
+    )]
+    compat: Option<Compat>,
     /// Say what is wrong with the file, and do nothing else
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
     check: bool,
@@ -51,6 +59,13 @@ pub(super) struct Announce {
         default_value_t
     )]
     log_level: Level,
+}
+
+/// A program whose names of metrics dashboards use.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Compat {
+    /// MetalLB's speaker.
+    Metallb,
 }
 
 impl Announce {
@@ -81,6 +96,7 @@ pub(super) fn announce(flags: &Announce) -> anyhow::Result<()> {
             file: flags.file.clone(),
             ack: flags.ack.clone(),
             admin,
+            has_metallb_names: flags.compat.is_some(),
         })?);
     }
     let path = flags.file.display();

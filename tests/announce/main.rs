@@ -24,6 +24,7 @@ fn main() -> ExitCode {
             file: Path::new(file).to_owned(),
             ack: None,
             admin: None,
+            has_metallb_names: false,
         };
         return match run(&options) {
             Ok(()) => ExitCode::SUCCESS,

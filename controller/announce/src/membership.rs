@@ -7,6 +7,7 @@
 //! [`Identity::generation`]. It learns of its death by a [`Hello`] that each member sends to those that it knows only as dead, and to
 //! the peers of the file.
 
+mod cannot;
 mod hello;
 mod probes;
 mod states;
@@ -26,6 +27,7 @@ use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use serde::{Deserialize, Serialize};
 
+pub use cannot::{Cannot, Map};
 use hello::{Answer, Hello, Side};
 pub use probes::Probes;
 use states::{Known, Sayings};

@@ -88,7 +88,7 @@ pub enum Event {
     DeclaredDead,
     /// Two members have the name of this one.
     SameName(SocketAddr),
-    /// More addresses than a state can name cannot be held: this node holds none.
+    /// There are more addresses, of which some cannot be held, than a state can speak of: this node holds none.
     TooManyUnable(usize),
     /// An address was on an interface that is not to have it, and is removed.
     Left(IpAddr),
@@ -135,9 +135,9 @@ pub struct Node {
     last_call: Duration,
     counters: Counters,
     actions: Vec<Action>,
-    /// The addresses that name this node and that it cannot hold.
-    cannot: Vec<IpAddr>,
-    /// There are more addresses in `cannot` than a state can name, so this node holds none.
+    /// The addresses that name this node, each with whether it cannot hold it.
+    cannot: Vec<(IpAddr, bool)>,
+    /// There are more addresses in `cannot` than a state can speak of, so this node holds none.
     is_too_much: bool,
     /// When another member with the name of this one was told of.
     told_same_name: Option<Duration>,
@@ -578,14 +578,14 @@ impl Node {
     fn weigh(&mut self) {
         let named = |one: &&Address| one.mode == Mode::L2 && one.nodes.contains(&self.file.node);
         let addresses = self.file.addresses.iter().filter(named);
-        let cannot = addresses.filter(|one| !self.could_hold(one));
-        self.cannot = cannot.map(|one| one.address).collect();
+        let cannot = addresses.map(|one| (one.address, !self.could_hold(one)));
+        self.cannot = cannot.collect();
         // A node that can hold nothing need not say what it cannot hold.
         let state = self.state(Some(Standing::Settled));
         let is_known = self.members.is_some() && self.has_looked && self.can_serve();
         let is_too_much = is_known && state.standing.is_none();
         if is_too_much && !self.is_too_much {
-            let event = Event::TooManyUnable(self.cannot.len());
+            let event = Event::TooManyUnable(self.cannot.iter().filter(|one| one.1).count());
             self.actions.push(Action::Tell(event));
         }
         self.is_too_much = is_too_much;
@@ -593,17 +593,12 @@ impl Node {
 
     /// The state that this node reports with this standing.
     fn state(&self, standing: Option<Standing>) -> State {
-        let cannot = match standing {
-            Some(_) => self.cannot.clone(),
-            None => Vec::new(),
+        let addresses = match standing {
+            Some(_) => &self.cannot[..],
+            None => &[],
         };
-        let macs = self.macs();
-        State::new(
-            self.file.node.clone(),
-            standing.map(number_of),
-            cannot,
-            macs,
-        )
+        let name = self.file.node.clone();
+        State::new(name, standing.map(number_of), addresses, self.macs())
     }
 
     /// The hardware addresses by which the others know this node: those of the interfaces with addresses first.
@@ -661,7 +656,7 @@ fn candidates<'m>(
     others.iter().filter_map(|(name, state)| {
         let state = state.as_ref()?;
         let standing = standing_of(state.standing?)?;
-        let can = address.nodes.contains(name) && !state.cannot.contains(&address.address);
+        let can = address.nodes.contains(name) && !state.cannot.has(address.address);
         can.then_some(Candidate { name, standing })
     })
 }

@@ -41,6 +41,8 @@ pub struct Options {
     pub ack: Option<PathBuf>,
     /// The admin address.
     pub admin: Option<SocketAddr>,
+    /// Whether /metrics has MetalLB's names, too.
+    pub has_metallb_names: bool,
 }
 
 /// Why the announcer cannot go on.
@@ -99,7 +101,11 @@ async fn serve(options: &Options) -> Result<(), Failure> {
         let what = format!("the admin address {address}");
         let listener =
             listener.map_err(Failure::of(what, "give another one with --admin, or none"))?;
-        tokio::spawn(admin::serve(listener, reporter.shown.subscribe()));
+        tokio::spawn(admin::serve(
+            listener,
+            reporter.shown.subscribe(),
+            options.has_metallb_names,
+        ));
     }
     let mut end = Signals::new()?;
     let watch = Watch::of(&options.file);

@@ -287,6 +287,13 @@ impl Life<'_> {
         let (node, reporter) = (&self.node, &mut self.reporter);
         reporter.report(node.statuses(), |shown| {
             shown.addresses.clone_from(&node.file().addresses);
+            shown.node.clone_from(&node.file().node);
+            let routers = node.file().bgp.iter().flat_map(|bgp| &bgp.peers);
+            let routers = routers.map(|peer| {
+                let at = SocketAddr::new(peer.peer_address, peer.peer_port);
+                (peer.name.clone(), at)
+            });
+            shown.routers = routers.collect();
             shown.members = node.members();
             shown.counters = node.counters().clone();
             shown.probes = node.probes().cloned();

@@ -82,7 +82,7 @@ impl Host {
             name: "eth0".to_owned(),
             mac: self.mac,
         };
-        let routes = ["192.0.2.0/23", "2001:db8::/64"].map(|to| Route {
+        let routes = ["192.0.0.0/16", "2001:db8::/64"].map(|to| Route {
             interface: 1,
             to: to.parse().unwrap(),
             is_link: true,
