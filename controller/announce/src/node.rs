@@ -4,6 +4,7 @@
 //! [`Node::take_actions`] says. The simulation does the same with a network of its own.
 
 mod addresses;
+mod files;
 #[cfg(test)]
 mod simulation;
 
@@ -24,6 +25,7 @@ use crate::sealed::{Boot, Channel, Dropped, Opened};
 use crate::standing::Career;
 use addresses::Entry;
 pub use addresses::Present;
+use files::Files;
 
 /// An action that the shell carries out.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -124,6 +126,8 @@ pub struct Counters {
 /// The announcer of one node.
 pub struct Node {
     file: Arc<Announce>,
+    /// The files of the others.
+    files: Files,
     members: Option<Group>,
     career: Career,
     network: Network,
@@ -194,6 +198,7 @@ impl Node {
             noted: 0,
             is_stale: true,
             has_looked: false,
+            files: Files::of(&file),
             file: Arc::new(file),
         };
         node.settle(now);
@@ -212,8 +217,9 @@ impl Node {
             group.membership.set_peers(now, members.peers.clone());
         }
         self.data_plane = data_plane_of(&file).unwrap_or(self.data_plane);
+        self.files.set_file(now, &self.file, &file);
         self.file = Arc::new(file);
-        self.lift_bars();
+        self.lift_bars(now);
         self.noted += 1;
         self.is_stale = true;
         self.settle(now);
@@ -230,7 +236,7 @@ impl Node {
     pub fn set_network(&mut self, now: Duration, network: Network) {
         if self.network != network {
             self.network = network;
-            self.lift_bars();
+            self.lift_bars(now);
             self.is_stale = true;
             self.settle(now);
         }
@@ -365,7 +371,11 @@ impl Node {
             .values()
             .filter_map(|entry| entry.l2.deadline());
         let career = self.career.deadline(self.file.r#return);
-        members.chain(entries).chain(career).min()
+        members
+            .chain(entries)
+            .chain(career)
+            .chain(self.files.deadline())
+            .min()
     }
 
     /// Does what is due. What came before is to be taken first: after a pause of the process the answers of the others are there.
@@ -376,6 +386,7 @@ impl Node {
         {
             group.membership.tick(now);
         }
+        self.is_stale |= self.files.tick(now);
         let due: Vec<IpAddr> = self
             .entries
             .iter()
@@ -508,6 +519,7 @@ impl Node {
         {
             self.changes = group.membership.changes();
             self.others = group.membership.others();
+            self.files.hear(now, &self.file, &self.others);
             self.is_stale = true;
         }
         if self.is_stale {
@@ -543,6 +555,15 @@ impl Node {
                     Event::MemberUp(name)
                 }
                 News::Down(name) => Event::MemberDown(name),
+                News::Asked(by, addresses) => {
+                    self.answer(&by, addresses);
+                    continue;
+                }
+                News::Answered { by, file, mut has } => {
+                    has.retain(|(address, _)| self.entries.contains_key(address));
+                    self.is_stale |= self.files.answered(&by, file, &has);
+                    continue;
+                }
                 News::SameName(at) => {
                     let told = self.told_same_name;
                     if told.is_some_and(|told| now.saturating_sub(told) < SAME_NAME_EVERY) {
@@ -559,6 +580,21 @@ impl Node {
                 }
             };
             self.actions.push(Action::Tell(event));
+        }
+    }
+
+    /// Tells a member which of the addresses are in the file of this node and name it.
+    fn answer(&mut self, by: &str, addresses: Vec<IpAddr>) {
+        let has = addresses.into_iter().map(|address| {
+            let one = self.in_file(address);
+            let is_named =
+                |one: &Address| one.mode == Mode::L2 && one.nodes.contains(&self.file.node);
+            (address, one.is_some_and(is_named))
+        });
+        let has = has.collect();
+        let file = self.files.digest(&self.file.node);
+        if let Some(group) = &mut self.members {
+            group.membership.answer(by, file, has);
         }
     }
 
@@ -598,7 +634,9 @@ impl Node {
             None => &[],
         };
         let name = self.file.node.clone();
-        State::new(name, standing.map(number_of), addresses, self.macs())
+        let file = self.files.digest(&name);
+        let standing = standing.map(number_of);
+        State::new(name, standing, file, addresses, self.macs())
     }
 
     /// The hardware addresses by which the others know this node: those of the interfaces with addresses first.
@@ -648,17 +686,10 @@ fn comes_before(one: &str, other: &str, address: IpAddr) -> bool {
     owner(address, candidates) == Some(one)
 }
 
-/// The other members that can hold the address.
-fn candidates<'m>(
-    address: &'m Address,
-    others: &'m [(String, Option<State>)],
-) -> impl Iterator<Item = Candidate<'m>> {
-    others.iter().filter_map(|(name, state)| {
-        let state = state.as_ref()?;
-        let standing = standing_of(state.standing?)?;
-        let can = address.nodes.contains(name) && !state.cannot.has(address.address);
-        can.then_some(Candidate { name, standing })
-    })
+/// The standing of a member as an owner of the address, if its file has it.
+fn could(state: &State, address: IpAddr) -> Option<Standing> {
+    let standing = standing_of(state.standing?)?;
+    (!state.cannot.has(address)).then_some(standing)
 }
 
 /// The member with this hardware address.

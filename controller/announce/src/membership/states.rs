@@ -23,6 +23,8 @@ pub struct State {
     pub(super) version: u64,
     /// Its standing as an owner: 0 flapping, 1 returning, 2 settled. Absent: it can hold nothing.
     pub standing: Option<u8>,
+    /// The digest of the addresses that name it in its file.
+    pub file: u64,
     /// The addresses that name it as a node and that it cannot hold now.
     pub cannot: Cannot,
     /// The hardware addresses of its interfaces.
@@ -33,7 +35,7 @@ impl State {
     /// The state of a member that can hold nothing, and says no more.
     #[must_use]
     pub fn silent(name: String) -> Self {
-        Self::new(name, None, &[], Vec::new())
+        Self::new(name, None, 0, &[], Vec::new())
     }
 
     /// A state. `addresses`: those that name the member as a node, each with whether it cannot hold it now. If they do not fit into
@@ -42,6 +44,7 @@ impl State {
     pub fn new(
         name: String,
         standing: Option<u8>,
+        file: u64,
         addresses: &[(IpAddr, bool)],
         macs: Vec<Mac>,
     ) -> Self {
@@ -51,6 +54,7 @@ impl State {
             generation: 0,
             version: 0,
             standing,
+            file,
             cannot: Cannot::Listed(cannot.map(|(address, _)| *address).collect()),
             macs,
         };
@@ -74,7 +78,10 @@ impl State {
 
     /// Whether nothing but the version differs.
     pub(super) fn says_the_same_as(&self, other: &Self) -> bool {
-        self.standing == other.standing && self.cannot == other.cannot && self.macs == other.macs
+        self.standing == other.standing
+            && self.file == other.file
+            && self.cannot == other.cannot
+            && self.macs == other.macs
     }
 
     fn age(&self) -> (u64, u64) {
@@ -304,7 +311,7 @@ mod tests {
     }
 
     fn of(name: &str, generation: u64, mac: u8) -> State {
-        let mut state = State::new(name.to_owned(), Some(2), &[], vec![[mac; 6]]);
+        let mut state = State::new(name.to_owned(), Some(2), 0, &[], vec![[mac; 6]]);
         state.generation = generation;
         state
     }
@@ -366,7 +373,7 @@ mod tests {
         let address = |last: u32| IpAddr::from(Ipv4Addr::from(0xc000_0200 + last));
         let state = |count: u32, cannot: u32| {
             let all: Vec<_> = (0..count).map(|one| (address(one), one < cannot)).collect();
-            State::new("edge1".to_owned(), Some(2), &all, vec![[2; 6]])
+            State::new("edge1".to_owned(), Some(2), u64::MAX, &all, vec![[2; 6]])
         };
         for (count, cannot) in [(190, 190), (1_000, 190), (1_000, 500), (6_000, 3_000)] {
             let state = state(count, cannot);

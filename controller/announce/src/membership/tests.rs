@@ -99,6 +99,7 @@ fn members_find_each_other_by_one_peer_and_hear_what_each_says() {
     let said = State::new(
         "edge4".to_owned(),
         Some(2),
+        7,
         &[("192.0.2.1".parse().unwrap(), true)],
         vec![[4; 6]],
     );

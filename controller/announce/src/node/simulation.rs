@@ -363,6 +363,64 @@ fn one_that_cannot_say_all_that_it_cannot_hold_holds_nothing() {
     assert_eq!(too_many.count(), 2);
 }
 
+/// `run` may be late on a node, or its file an older one.
+#[test]
+fn an_address_that_some_files_lack_has_one_owner_among_those_that_have_it() {
+    with_seeds(256, 8, |seed| {
+        let mut world = World::new(seed, 2 + world::below(seed, 5), 60);
+        world.run(MS(2_000));
+        for _ in 0..8 {
+            let one = world.random(world.count());
+            let percent = [0, 40, 90, 100][world.random(4)];
+            let fault = match world.random(6) {
+                0 => Fault::Kill(one),
+                1 => Fault::Start(one),
+                2 => Fault::Restart(one),
+                _ => Fault::File(one, percent),
+            };
+            world.fault(fault);
+            let wait = world.random(800);
+            world.run(MS(wait as u64));
+        }
+        world.run(MS(4_000));
+        world.all_are_held();
+        world.moves.clear();
+        world.run(MS(20_000));
+        world.all_are_held();
+        for number in 0..world.count() {
+            world.fault(Fault::File(number, 100));
+            let wait = world.random(900);
+            world.run(MS(wait as u64));
+        }
+        // Those that started come back within this time.
+        world.run(MS(40_000));
+        world.all_are_held();
+    });
+}
+
+#[test]
+fn a_new_address_goes_to_its_owner_at_once_though_files_come_at_different_times() {
+    with_seeds(64, 6, |seed| {
+        let mut world = World::new(seed, 2 + world::below(seed, 5), 80);
+        world.run(MS(100));
+        for number in 0..world.count() {
+            world.fault(Fault::File(number, 0));
+        }
+        world.run(MS(40_000));
+        assert_eq!(world.owners().len(), 0);
+        world.moves.clear();
+        for number in 0..world.count() {
+            world.fault(Fault::File(number, 100));
+            let wait = world.random(150);
+            world.run(MS(wait as u64));
+        }
+        world.run(MS(2_000));
+        world.all_are_held();
+        // No address was on one node first, and then on another.
+        assert_eq!(world.moves.len(), 80);
+    });
+}
+
 #[test]
 fn the_same_seed_plays_the_same_story() {
     let story = |seed| {

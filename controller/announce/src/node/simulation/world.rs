@@ -8,7 +8,7 @@ use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
 use super::super::{Action, DataPlane, Event, Node, Present, Start};
-use crate::file;
+use crate::file::{self, Announce};
 use crate::frames::{self, Mac};
 use crate::key::{self, Keys};
 use crate::network::{Interface, Network, Route};
@@ -50,6 +50,8 @@ pub(super) enum Fault {
     Refuse(usize, bool),
     /// Of two hosts neither gets the datagrams of the other, but its frames.
     Block(usize, usize),
+    /// Its file has so many of a hundred addresses.
+    File(usize, usize),
 }
 
 struct Host {
@@ -68,6 +70,8 @@ struct Host {
     refuses: bool,
     /// So many of the addresses it is not ready to serve, as its file has it.
     unready: usize,
+    /// Its file does not have these addresses.
+    lacks: BTreeSet<IpAddr>,
 }
 
 impl Host {
@@ -209,6 +213,7 @@ impl World {
                 has_link: true,
                 refuses: false,
                 unready: 0,
+                lacks: BTreeSet::new(),
             });
         }
         (0..hosts).for_each(|number| world.begin(number));
@@ -474,6 +479,12 @@ impl World {
             let holders: Vec<usize> = holders.map(|(number, _)| number + 1).collect();
             let told = self.told.join("\n");
             let seen = self.seen(*address);
+            let mut hosts = self.hosts.iter();
+            let has_file = |host: &Host| host.node.is_some() && !host.lacks.contains(address);
+            if !hosts.any(has_file) {
+                assert!(holders.is_empty(), "{address}\n{told}\n{seen}");
+                continue;
+            }
             assert_eq!(
                 holders.len(),
                 1,
@@ -531,6 +542,7 @@ impl World {
             self.fault(Fault::DataPlane(number, true));
             self.fault(Fault::Refuse(number, false));
             self.fault(Fault::Link(number, true));
+            self.fault(Fault::File(number, 100));
             if self.hosts[number].node.is_none() {
                 self.fault(Fault::Start(number));
             }
@@ -540,7 +552,7 @@ impl World {
     pub(super) fn any_fault(&mut self) -> Fault {
         let one = self.random(self.count());
         let other = self.random(self.count());
-        match self.random(16) {
+        match self.random(18) {
             0 => Fault::Kill(one),
             1 => Fault::Restart(one),
             2 => Fault::Start(one),
@@ -554,6 +566,7 @@ impl World {
             11 | 12 => Fault::Link(one, !self.hosts[one].has_link),
             13 => Fault::Flush(one),
             14 => Fault::Refuse(one, !self.hosts[one].refuses),
+            15 | 16 => Fault::File(one, [0, 30, 80, 100][self.random(4)]),
             _ => Fault::DataPlane(one, !self.hosts[one].is_ready),
         }
     }
@@ -614,6 +627,15 @@ impl World {
                 self.look(number);
             }
             Fault::Refuse(number, refuses) => self.hosts[number].refuses = refuses,
+            Fault::File(number, percent) => {
+                let addresses = self.addresses.clone();
+                let lacks = addresses
+                    .into_iter()
+                    .filter(|_| self.random(100) >= percent);
+                self.hosts[number].lacks = lacks.collect();
+                let file = self.file_of(number);
+                self.with_node(number, |node| node.set_file(now, file));
+            }
             Fault::Block(one, other) => {
                 self.blocked.extend([(one, other), (other, one)]);
             }
@@ -644,18 +666,18 @@ impl World {
         self.act(number);
     }
 
-    /// Starts an announcer. Its kernel still has what an earlier one left.
-    fn begin(&mut self, number: usize) {
+    fn file_of(&self, number: usize) -> Announce {
         let names: Vec<String> = (1..=self.hosts.len())
             .map(|one| format!("edge{one}"))
             .collect();
-        let unready = self.hosts[number].unready;
+        let host = &self.hosts[number];
         let addresses = self.addresses.iter().enumerate();
-        let addresses = addresses.map(|(index, address)| {
+        let addresses = addresses.filter(|(_, address)| !host.lacks.contains(*address));
+        let each = addresses.map(|(index, address)| {
             format!(
                 "  - {{address: \"{address}\", mode: l2, nodes: [{}], ready: {}}}\n",
                 names.join(", "),
-                index >= unready
+                index >= host.unready
             )
         });
         let text = format!(
@@ -663,12 +685,21 @@ impl World {
 node: edge{}
 members: {{bind: \"0.0.0.0:7956\", peers: [\"10.0.0.1:7956\", \"10.0.0.2:7956\"], key-file: k}}
 data-plane: {{socket: s}}
-addresses:
-{}",
+{}{}",
             number + 1,
-            addresses.collect::<String>()
+            if host.lacks.len() < self.addresses.len() {
+                "addresses:\n"
+            } else {
+                ""
+            },
+            each.collect::<String>()
         );
-        let file = file::parse(text.as_bytes()).unwrap();
+        file::parse(text.as_bytes()).unwrap()
+    }
+
+    /// Starts an announcer. Its kernel still has what an earlier one left.
+    fn begin(&mut self, number: usize) {
+        let file = self.file_of(number);
         let mut boot = [0; 7];
         self.random.fill(&mut boot);
         let start = Start {
