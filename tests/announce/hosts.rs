@@ -398,12 +398,15 @@ pub(crate) fn enter(holder: u32) {
 
 /// Waits for something, with patience for a busy machine.
 pub(crate) fn until(what: &str, is_so: impl FnMut() -> bool) {
+    until_within(PATIENCE, what, is_so);
+}
+
+pub(crate) fn until_within(patience: Duration, what: &str, mut is_so: impl FnMut() -> bool) {
     let begun = Instant::now();
-    let mut is_so = is_so;
     while !is_so() {
         assert!(
-            begun.elapsed() < PATIENCE,
-            "{what}: not within {PATIENCE:?}"
+            begun.elapsed() < patience,
+            "{what}: not within {patience:?}"
         );
         pause(Duration::from_millis(10));
     }

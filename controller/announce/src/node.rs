@@ -57,6 +57,13 @@ pub enum Action {
         /// The address.
         address: IpAddr,
     },
+    /// Give an address on an interface its whole lifetime again.
+    Renew {
+        /// The number of the interface.
+        interface: u32,
+        /// The address.
+        address: IpAddr,
+    },
     /// Take an address from an interface.
     Remove {
         /// The number of the interface.

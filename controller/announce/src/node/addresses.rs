@@ -20,8 +20,10 @@ pub struct Present {
     pub interface: u32,
     /// The address.
     pub address: IpAddr,
-    /// Whether a process of ours put it there, whatever the file says of it.
+    /// Whether a process of ours put it there, whatever the file says of it. Others are never removed.
     pub is_ours: bool,
+    /// Whether its lifetime is to be renewed.
+    pub is_expiring: bool,
 }
 
 /// An address on this node.
@@ -84,27 +86,34 @@ impl Node {
     /// that a start interrupts nobody.
     pub fn set_addresses(&mut self, now: Duration, present: &[Present]) {
         let is_first = !std::mem::replace(&mut self.has_looked, true);
-        let file = Arc::clone(&self.file);
-        let wanted = file.addresses.iter().filter(|one| one.mode == Mode::L2);
-        let wanted: BTreeSet<IpAddr> = wanted.map(|one| one.address).collect();
         let is_going = |action: &Action, one: &Present| {
             let (interface, address) = (one.interface, one.address);
             *action == Action::Remove { interface, address }
         };
-        for one in present {
+        for one in present.iter().filter(|one| one.is_ours) {
             let (interface, address) = (one.interface, one.address);
             if self.actions.iter().any(|action| is_going(action, one)) {
                 continue;
             }
             let entry = self.entries.get_mut(&address);
-            match entry.filter(|entry| entry.interface == Some(interface)) {
-                Some(entry) if entry.l2.is_held() => {}
-                Some(entry) if is_first => entry.l2.adopt(now),
-                _ if one.is_ours || wanted.contains(&address) => {
+            let entry = entry.filter(|entry| entry.interface == Some(interface));
+            let is_held = match entry {
+                Some(entry) if is_first && !entry.l2.is_held() => {
+                    entry.l2.adopt(now);
+                    true
+                }
+                Some(entry) => entry.l2.is_held(),
+                None => false,
+            };
+            match is_held {
+                true if one.is_expiring => {
+                    self.actions.push(Action::Renew { interface, address });
+                }
+                true => {}
+                false => {
                     self.actions.push(Action::Remove { interface, address });
                     self.actions.push(Action::Tell(Event::Left(address)));
                 }
-                _ => {}
             }
         }
         let present = present.iter().map(|one| (one.interface, one.address));

@@ -16,7 +16,7 @@ use tokio::time::{sleep, sleep_until};
 use super::bird::Told;
 use super::files::{Wanted, Watch, beside, on_disk, read};
 use super::kernel::{Kernel, Look, Worker, send};
-use super::netlink::Netlink;
+use super::netlink::{Netlink, Origin};
 use super::packets::Packets;
 use super::{Failure, LOOK_EVERY, Options, Reporter, Signals, data_plane};
 use crate::ack::{State, Status};
@@ -40,10 +40,10 @@ struct Life<'r> {
     packets: Arc<[Packets; 2]>,
     /// Actions that went to the worker.
     sent: u64,
-    /// Addresses that this node had when an earlier process ended.
+    /// Addresses that this node had when an earlier process ended, and those that it has had since where the kernel has no tags.
     earlier: BTreeSet<IpAddr>,
-    /// The kernel does not know the tag of our addresses, which was told.
-    has_no_tags: bool,
+    /// It was told that the kernel does not keep the tag of our addresses.
+    told_of_tags: bool,
     /// Asks for another look at the kernel's tables.
     again: Arc<Notify>,
     reporter: &'r mut Reporter,
@@ -193,7 +193,7 @@ async fn open<'r>(
         packets: Arc::clone(&packets),
         sent: 0,
         earlier,
-        has_no_tags: false,
+        told_of_tags: false,
         again,
         reporter,
         reported: None,
@@ -335,23 +335,29 @@ impl Life<'_> {
             self.again.notify_one();
             return;
         }
-        let held = self.node.held();
-        let is_untagged =
-            |one: &Present| !one.is_ours && held.contains(&(one.interface, one.address));
-        if kernel.present.iter().any(is_untagged) && !std::mem::replace(&mut self.has_no_tags, true)
-        {
-            tracing::warn!(
-                "this kernel does not keep who put an address on an interface (Linux before 5.18, or it was put there by hand); an address that a crash leaves is known by the file and the last ack only"
-            );
+        if !kernel.has_tags {
+            if !std::mem::replace(&mut self.told_of_tags, true) {
+                tracing::warn!(
+                    "this kernel does not keep who put an address on an interface (Linux before 5.18); an address counts as one of this program by its flags, its lifetime and the last ack"
+                );
+            }
+            let held = self.node.held().into_iter();
+            self.earlier.extend(held.map(|(_, address)| address));
         }
         // An address that routers are told of need not be on an interface because of this program.
         let addresses = self.node.file().addresses.iter();
         let told = addresses.filter(|one| one.mode == Mode::Bgp);
         let told: BTreeSet<IpAddr> = told.map(|one| one.address).collect();
-        let earlier = |address| self.earlier.contains(address) && !told.contains(address);
-        let present = kernel.present.iter().map(|one| Present {
-            is_ours: one.is_ours || earlier(&one.address),
-            ..*one
+        let was_held = |address| self.earlier.contains(address) && !told.contains(address);
+        let present = kernel.found.iter().map(|one| Present {
+            interface: one.interface,
+            address: one.address,
+            is_ours: match one.origin {
+                Origin::Ours => true,
+                Origin::Alike => was_held(&one.address),
+                Origin::Foreign => false,
+            },
+            is_expiring: one.is_expiring,
         });
         let present: Vec<Present> = present.collect();
         self.node.set_addresses(now, &present);

@@ -100,6 +100,7 @@ impl Host {
             interface: 1,
             address: *address,
             is_ours: true,
+            is_expiring: false,
         });
         each.collect()
     }
@@ -387,6 +388,7 @@ impl World {
                     self.hosts[number].holds.remove(&address);
                 }
                 Action::Tell(Event::Address(status)) if status.detail.len() < 40 => {}
+                Action::Renew { .. } => {}
                 Action::Locate(_) => unreachable!("each knows where it is"),
                 Action::Tell(event) => {
                     let line = format!("{:?} edge{}: {event:?}", self.now, number + 1);
