@@ -272,7 +272,7 @@ impl Host {
         fs::read_to_string(format!("/proc/{id}/{what}")).expect("it runs")
     }
 
-    fn begin_data_plane(&mut self) {
+    pub(crate) fn begin_data_plane(&mut self) {
         let has_ended = Arc::new(AtomicBool::new(false));
         let (holder, is_over) = (self.holder(), Arc::clone(&has_ended));
         let port = thread::spawn(move || {

@@ -97,6 +97,8 @@ pub enum Event {
     DeclaredDead,
     /// Two members have the name of this one.
     SameName(SocketAddr),
+    /// Datagrams of a peer of the file cannot be opened.
+    OtherKey(SocketAddr),
     /// There are more addresses, of which some cannot be held, than a state can speak of: this node holds none.
     TooManyUnable(usize),
     /// An address was on an interface that is not to have it, and is removed.
@@ -152,6 +154,8 @@ pub struct Node {
     is_too_much: bool,
     /// When another member with the name of this one was told of.
     told_same_name: Option<Duration>,
+    /// When the peers were told of whose datagrams no key opens.
+    told_other_key: BTreeMap<SocketAddr, Duration>,
     /// The living others, as of this number of changes among the members.
     others: Vec<(String, Option<State>)>,
     changes: u64,
@@ -200,6 +204,7 @@ impl Node {
             cannot: Vec::new(),
             is_too_much: false,
             told_same_name: None,
+            told_other_key: BTreeMap::new(),
             others: Vec::new(),
             changes: 0,
             noted: 0,
@@ -225,6 +230,7 @@ impl Node {
         }
         self.data_plane = data_plane_of(&file).unwrap_or(self.data_plane);
         self.files.set_file(now, &self.file, &file);
+        self.told_other_key.clear();
         self.file = Arc::new(file);
         self.lift_bars(now);
         self.noted += 1;
@@ -283,10 +289,26 @@ impl Node {
         let replies = replies.into_iter();
         self.actions
             .extend(replies.map(|bytes| Action::Send(from, bytes)));
+        if taken == Err(Dropped::Unsealed) {
+            self.tell_other_key(now, from);
+        }
         if let Err(why) = taken {
             *self.counters.dropped.entry(why).or_default() += 1;
         }
         self.settle(now);
+    }
+
+    /// A peer has another key, which looks as if a firewall dropped its datagrams.
+    fn tell_other_key(&mut self, now: Duration, from: SocketAddr) {
+        let members = self.file.members.as_ref();
+        if !members.is_some_and(|members| members.peers.contains(&from)) {
+            return;
+        }
+        let told = self.told_other_key.get(&from);
+        if told.is_none_or(|told| now.saturating_sub(*told) >= OTHER_KEY_EVERY) {
+            self.told_other_key.insert(from, now);
+            self.actions.push(Action::Tell(Event::OtherKey(from)));
+        }
     }
 
     /// Whether it is open where the others reach this node.
@@ -732,3 +754,4 @@ const PAUSE: Duration = Duration::from_millis(350);
 /// Hardware addresses that a state has at most.
 const MACS: usize = 16;
 const SAME_NAME_EVERY: Duration = Duration::from_secs(60);
+const OTHER_KEY_EVERY: Duration = Duration::from_secs(60);

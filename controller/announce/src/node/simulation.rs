@@ -422,6 +422,30 @@ fn a_new_address_goes_to_its_owner_at_once_though_files_come_at_different_times(
 }
 
 #[test]
+fn a_peer_with_another_key_is_told_once_a_minute() {
+    let mut world = World::new(7, 2, 4);
+    world.run(MS(2_000));
+    world.told.clear();
+    world.stranger = Some(1);
+    world.fault(Fault::Restart(1));
+    world.run(MS(50_000));
+    let told = |world: &World| -> Vec<String> {
+        let lines = world.told.iter();
+        let lines = lines.filter(|line| line.contains("OtherKey"));
+        lines.cloned().collect()
+    };
+    let lines = told(&world);
+    assert_eq!(lines.len(), 2, "{lines:?}");
+    assert!(
+        lines
+            .iter()
+            .any(|line| line.contains("edge1: OtherKey(10.0.0.2:7956)"))
+    );
+    world.run(MS(60_000));
+    assert_eq!(told(&world).len(), 4);
+}
+
+#[test]
 fn the_same_seed_plays_the_same_story() {
     let story = |seed| {
         let mut world = World::new(seed, 4, 20);

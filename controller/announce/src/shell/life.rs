@@ -44,6 +44,8 @@ struct Life<'r> {
     earlier: BTreeSet<IpAddr>,
     /// It was told that the kernel does not keep the tag of our addresses.
     told_of_tags: bool,
+    /// It is known whether the data plane serves, so what routers are to know is decided.
+    is_decided: bool,
     /// Asks for another look at the kernel's tables.
     again: Arc<Notify>,
     reporter: &'r mut Reporter,
@@ -101,6 +103,7 @@ pub(super) async fn live(
             }
             Ok(()) = ears.data_plane.changed() => {
                 let known = *ears.data_plane.borrow_and_update();
+                life.is_decided = true;
                 life.node.set_data_plane(begun.elapsed(), known);
             }
             Ok(()) = ears.kernel.changed() => {
@@ -113,6 +116,7 @@ pub(super) async fn live(
         }
         if has_file {
             life.locate(&peers_of(life.node.file()));
+            life.reporter.beat();
             let there = on_disk(&options.file, life.node.file());
             if there == known && !life.reporter.refuses() {
                 life.report();
@@ -184,7 +188,7 @@ async fn open<'r>(
     tasks.spawn(look.follow(changes, seen));
     let worker = tokio::spawn(worker.act(acting, refused));
     let earlier = reporter.held_before();
-    reporter.take(wanted.digest.clone());
+    reporter.take(wanted);
     let life = Life {
         node,
         begun,
@@ -194,6 +198,7 @@ async fn open<'r>(
         sent: 0,
         earlier,
         told_of_tags: false,
+        is_decided: wanted.file.data_plane.is_none(),
         again,
         reporter,
         reported: None,
@@ -278,11 +283,15 @@ impl Life<'_> {
     fn report(&mut self) {
         self.reported = Some(self.node.noted());
         self.reported_at = self.now();
-        let told = Told {
-            bgp: self.node.file().bgp.clone(),
-            addresses: self.node.for_routers(),
-        };
-        self.reporter.bird.tell(told);
+        self.is_decided |= self.reported_at >= DECIDED_AFTER;
+        // BIRD may still tell what an earlier process decided: until this one has, it goes on to.
+        if self.is_decided {
+            let told = Told {
+                bgp: self.node.file().bgp.clone(),
+                addresses: self.node.for_routers(),
+            };
+            self.reporter.bird.tell(told);
+        }
         let sessions = self.reporter.bird.sessions();
         let (node, reporter) = (&self.node, &mut self.reporter);
         reporter.report(node.statuses(), |shown| {
@@ -365,7 +374,7 @@ impl Life<'_> {
 
     /// Takes a new file.
     fn change(&mut self, new: Wanted, keys: &mut Option<crate::key::Keys>) {
-        self.reporter.take(new.digest);
+        self.reporter.take(&new);
         if let Some(new) = &new.keys
             && Some(new) != keys.as_ref()
         {
@@ -382,6 +391,7 @@ impl Life<'_> {
     /// Gives up what others can take, and then the rest.
     async fn leave(&mut self) {
         let now = self.now();
+        self.is_decided = true;
         self.node.leave(now);
         let end = self.begun + now + LEAVE;
         while Instant::now() < end {
@@ -498,6 +508,10 @@ fn tell(event: &Event) {
         Event::SameName(at) => {
             tracing::error!(%at, "another member has the name of this node; give each node another name");
         }
+        Event::OtherKey(at) => tracing::warn!(
+            %at,
+            "the datagrams of a peer cannot be opened: its key differs; give both hosts the same key-file. If it has the same, another host sends under its address"
+        ),
         Event::TooManyUnable(count) => tracing::error!(
             count,
             "more addresses cannot be held here than the members can be told; this node holds none. See why they are not ready"
@@ -536,5 +550,7 @@ const PRIVILEGES: &str = "the announcer needs CAP_NET_ADMIN and CAP_NET_RAW";
 const A_BIND: &str = "give an address of this host and a port that is free";
 /// Datagrams that are taken in one turn.
 const AT_ONCE: usize = 512;
+/// A data plane of which nothing is known for so long does not serve.
+const DECIDED_AFTER: Duration = Duration::from_secs(2);
 /// Reports are no more frequent, unless one is the first or the last.
 const REPORT_EVERY: Duration = Duration::from_millis(20);

@@ -129,6 +129,8 @@ pub(super) struct World {
     loss: u32,
     delay: Duration,
     keys: Keys,
+    /// This host has another key when it starts.
+    pub(super) stranger: Option<usize>,
     pub(super) addresses: Vec<IpAddr>,
     /// An address that a host has which is no member.
     pub(super) foreign: Option<IpAddr>,
@@ -188,6 +190,7 @@ impl World {
             loss: 0,
             delay: LEAST_DELAY,
             keys: key::parse(line.as_bytes()).unwrap(),
+            stranger: None,
             addresses: (1..=addresses).map(address).collect(),
             foreign: None,
             moves: Vec::new(),
@@ -711,7 +714,12 @@ data-plane: {{socket: s}}
             boot,
             seed: self.random.random(),
         };
-        let mut node = Node::new(self.now, 0, file, Some((&self.keys, start)));
+        let other = key::parse(b"Hx4dHBsaGRgXFhUUExIREA8ODQwLCgkIBwYFBAMCAQA=").unwrap();
+        let keys = match self.stranger == Some(number) {
+            true => &other,
+            false => &self.keys,
+        };
+        let mut node = Node::new(self.now, 0, file, Some((keys, start)));
         let host = &mut self.hosts[number];
         host.has_power = true;
         host.inbox.clear();
