@@ -9,9 +9,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, anyhow};
 use ballast_announce::ack::Ack;
-use ballast_announce::shell::{Options, parse_admin, read, run, table};
+use ballast_announce::shell::{OLDEST_ACK, Options, parse_admin, read, run, table};
 use ballast_controller::log::{Format, Level};
 use ballast_controller::settings::WrongFlag;
+use ballast_core::table::{Problem, located};
 use clap::{ArgAction, Args};
 
 #[derive(Debug, Args)]
@@ -30,6 +31,14 @@ pub(super) struct Announce {
         default_value = "127.0.0.1:1938"
     )]
     admin: String,
+    /// Whose names of metrics /metrics has beside its own
+    #[arg(
+        long,
+        value_name = "FAMILY",
+        env = "BALLAST_ANNOUNCE_COMPAT",
+        value_enum
+    )]
+    compat: Option<Compat>,
     /// Say what is wrong with the file, and do nothing else
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
     check: bool,
@@ -51,6 +60,13 @@ pub(super) struct Announce {
         default_value_t
     )]
     log_level: Level,
+}
+
+/// A program whose names of metrics dashboards use.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Compat {
+    /// MetalLB's speaker.
+    Metallb,
 }
 
 impl Announce {
@@ -81,20 +97,29 @@ pub(super) fn announce(flags: &Announce) -> anyhow::Result<()> {
             file: flags.file.clone(),
             ack: flags.ack.clone(),
             admin,
+            has_metallb_names: flags.compat.is_some(),
         })?);
     }
     let path = flags.file.display();
     let wanted = read(&flags.file).map_err(|problems| {
         let mut why = format!("{path} is refused");
-        for problem in problems {
+        let lines = match fs::read(&flags.file) {
+            Ok(text) => located(&text, &problems),
+            // That is the problem.
+            Err(_) => problems.iter().map(Problem::to_string).collect(),
+        };
+        for line in lines {
             // Writing to a String cannot fail.
-            write!(why, "\n{problem}").ok();
+            write!(why, "\n{line}").ok();
         }
         WrongFlag {
             flag: "--file",
             why,
         }
     })?;
+    if let Some(warning) = &wanted.warning {
+        writeln!(std::io::stderr(), "warning: {warning}").ok();
+    }
     let count = wanted.file.addresses.len();
     let addresses = if count == 1 { "address" } else { "addresses" };
     print(&format!("{path}: {count} {addresses}\n"))
@@ -116,12 +141,23 @@ pub(super) fn addresses(flags: &Addresses) -> anyhow::Result<()> {
     let bytes = fs::read(&path).with_context(what)?;
     let ack: Ack = serde_json::from_slice(&bytes).with_context(what)?;
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    print(&table(&ack, since.unwrap_or_default()))
+    print(&table(&ack, since.unwrap_or_default()))?;
+    let written = fs::metadata(&path).and_then(|ack| ack.modified());
+    let age = written.ok().and_then(|written| written.elapsed().ok());
+    match age.filter(|age| *age > OLDEST_ACK) {
+        None => Ok(()),
+        Some(age) => Err(anyhow!(
+            "the announcer does not run: {} is {} s old, and the table above shows what was then; see that an announcer of this file runs",
+            path.display(),
+            age.as_secs()
+        )),
+    }
 }
 
 fn ask(admin: SocketAddr) -> anyhow::Result<String> {
     let connected = TcpStream::connect_timeout(&admin, PATIENCE);
-    let mut stream = connected.context("no announcer answers there; see that it runs")?;
+    let mut stream =
+        connected.context("no announcer answers there: it does not run, or has another --admin")?;
     stream.set_read_timeout(Some(PATIENCE))?;
     write!(
         stream,
@@ -148,7 +184,8 @@ Signals: SIGTERM and SIGINT end in order; other nodes take the addresses, and th
 Exit codes: 0 an ordered end, or with --check a good file; 1 a fault; 64 wrong usage, or with --check a file that is refused.";
 
 pub(super) const ADDRESSES_HELP: &str = "\
-Exit codes: 0 the addresses were printed; 1 a fault: there is no announcer, or no ack of one; 64 wrong usage.";
+Columns: OWNER is the node that is to hold the address, as this node sees it; HERE is what the address is on this node, and FOR since when.
+Exit codes: 0 the addresses were printed; 1 a fault: the announcer does not run (the table shows its last ack), or there is no ack; 64 wrong usage.";
 
 const PATIENCE: Duration = Duration::from_secs(5);
 const LARGEST: u64 = 16 << 20;

@@ -4,7 +4,7 @@ use std::fs;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::hosts::{Host, Place, until};
+use crate::hosts::{Host, Place, pause, until};
 
 /// A running BIRD, with its socket in the folder of its host.
 struct Bird(Child);
@@ -84,6 +84,23 @@ pub(crate) fn routes(place: &mut Place) {
     assert!(knows("198.51.100.8"));
     host.write(FILE);
     until("it is back", || knows("198.51.100.7"));
+    // A start of the announcer withdraws nothing.
+    let file = FILE.replace("bgp:\n", "data-plane: {socket: ballast.sock}\nbgp:\n");
+    host.begin_data_plane();
+    host.write(&file);
+    until("it looks at the data plane", || host.ack().contains("held"));
+    until("the router knows both", || {
+        knows("198.51.100.7") && knows("198.51.100.8")
+    });
+    host.kill();
+    host.announce(&file);
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(3) {
+        assert!(knows("198.51.100.7") && knows("198.51.100.8"));
+        let config = fs::read_to_string(host.path("bird.conf")).expect("a file");
+        assert!(config.contains("198.51.100.7"), "{config}");
+        pause(Duration::from_millis(5));
+    }
     // Before the announcer ends, the router knows that nothing is served any more.
     host.signal("TERM");
     until("it ended", || host.has_ended());

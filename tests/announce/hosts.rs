@@ -272,7 +272,7 @@ impl Host {
         fs::read_to_string(format!("/proc/{id}/{what}")).expect("it runs")
     }
 
-    fn begin_data_plane(&mut self) {
+    pub(crate) fn begin_data_plane(&mut self) {
         let has_ended = Arc::new(AtomicBool::new(false));
         let (holder, is_over) = (self.holder(), Arc::clone(&has_ended));
         let port = thread::spawn(move || {
@@ -398,12 +398,15 @@ pub(crate) fn enter(holder: u32) {
 
 /// Waits for something, with patience for a busy machine.
 pub(crate) fn until(what: &str, is_so: impl FnMut() -> bool) {
+    until_within(PATIENCE, what, is_so);
+}
+
+pub(crate) fn until_within(patience: Duration, what: &str, mut is_so: impl FnMut() -> bool) {
     let begun = Instant::now();
-    let mut is_so = is_so;
     while !is_so() {
         assert!(
-            begun.elapsed() < PATIENCE,
-            "{what}: not within {PATIENCE:?}"
+            begun.elapsed() < patience,
+            "{what}: not within {patience:?}"
         );
         pause(Duration::from_millis(10));
     }

@@ -1,9 +1,12 @@
 //! What happens to addresses and interfaces beside the announcer, and its file.
 
 use std::fs;
-use std::time::Duration;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::thread;
+use std::time::{Duration, Instant};
 
-use crate::hosts::{Place, pause, until};
+use crate::hosts::{Place, enter, pause, until, until_within};
 use crate::{V4, V6, settle};
 
 /// An interface that goes down keeps its IPv4 addresses: the one that lost them is not to answer when it is up again.
@@ -53,7 +56,7 @@ pub(crate) fn removed(place: &mut Place) {
     assert!(place.client.reaches(V4) && place.client.reaches(V6));
 }
 
-/// Addresses that are there already are held, and go in the end.
+/// Addresses that are there already are held, and are not this program's to remove.
 pub(crate) fn by_hand(place: &mut Place) {
     let host = &place.hosts[0];
     host.ip(&format!("address add {V4}/32 dev eth0"));
@@ -64,7 +67,96 @@ pub(crate) fn by_hand(place: &mut Place) {
     });
     place.hosts[0].signal("TERM");
     until("it ended", || place.hosts[0].has_ended());
-    assert!(!place.holds(0, V4) && !place.holds(0, V6));
+    assert!(place.holds(0, V4) && place.holds(0, V6));
+}
+
+/// An address of the host itself stays, though it looks as those of the announcer do, and whoever is to hold it.
+pub(crate) fn own(place: &mut Place) {
+    let host = &place.hosts[0];
+    host.ip(&format!("address add {V4}/32 dev eth0 noprefixroute"));
+    host.ip("address add 10.77.0.77/32 dev eth0 noprefixroute");
+    let both = |place: &Place| place.holds(0, V4) && place.holds(0, "10.77.0.77");
+    place.start(1);
+    until("the other has the one that is free", || place.holds(1, V6));
+    place.start(0);
+    until("it is not the owner", || {
+        place.hosts[0].ack().matches("\"owner\":\"edge2\"").count() == 2
+    });
+    pause(Duration::from_secs(2));
+    assert!(both(place));
+    until("the owner says who has it", || {
+        place.hosts[1]
+            .ack()
+            .contains("edge1 has it and does not give it up")
+    });
+    place.hosts[0].signal("TERM");
+    until("it ended", || place.hosts[0].has_ended());
+    assert!(both(place));
+}
+
+/// All programs of a host end at once, and its kernel still answers: the addresses go when their time has come. The time of those of
+/// a host that lives is renewed, and its connections do not notice.
+pub(crate) fn expires(place: &mut Place) {
+    let (one, other) = settle(place);
+    // One that came a moment later would have its share after 30 s.
+    for host in &place.hosts {
+        host.write(&format!("{}return: never\n", host.file()));
+    }
+    let left = |place: &Place, host: usize| -> Option<u32> {
+        let shown = place.hosts[host].ip("-o address show dev eth0");
+        let line = shown.lines().find(|line| line.contains(V4))?;
+        let rest = line.split("valid_lft ").nth(1)?;
+        rest.split("sec").next()?.parse().ok()
+    };
+    assert!(left(place, one).is_some_and(|left| left > 30));
+    let mut connection = connect(place, one);
+    until("some of its time has passed", || {
+        left(place, one).is_some_and(|left| left < 50)
+    });
+    let mut least = 60;
+    let long = Duration::from_secs(50);
+    until_within(long, "its time is renewed", || {
+        let now = left(place, one).unwrap_or(0);
+        assert!(now > 25, "{now}");
+        least = least.min(now);
+        now > least + 15
+    });
+    connection.write_all(b"x").expect("an open connection");
+    connection.read_exact(&mut [0]).expect("an echo");
+    place.hosts[one].kill();
+    place.hosts[one].end_data_plane();
+    let at = Instant::now();
+    pause(Duration::from_secs(20));
+    assert_eq!(place.holders(V4), [one], "an upgrade moves nothing");
+    until_within(long, "the other has both", || {
+        place.holders(V4) == [other] && place.holders(V6) == [other]
+    });
+    println!("taken {:?} after the end of all programs", at.elapsed());
+    until("the client reaches it", || place.client.reaches(V4));
+}
+
+/// A connection of the client to a host, by the address.
+fn connect(place: &Place, host: usize) -> TcpStream {
+    let (server, client) = (place.hosts[host].holder(), place.client.holder());
+    let listener = thread::spawn(move || {
+        enter(server);
+        TcpListener::bind("0.0.0.0:81").expect("a port")
+    });
+    let listener = listener.join().expect("no panic");
+    let stream = thread::spawn(move || {
+        enter(client);
+        TcpStream::connect((V4, 81)).expect("a connection")
+    });
+    let stream = stream.join().expect("no panic");
+    stream
+        .set_read_timeout(Some(Duration::from_secs(5)))
+        .expect("a socket");
+    let (mut accepted, _) = listener.accept().expect("a client");
+    thread::spawn(move || {
+        let mut byte = [0];
+        while accepted.read_exact(&mut byte).is_ok() && accepted.write_all(&byte).is_ok() {}
+    });
+    stream
 }
 
 /// What an earlier process left and no file has any more is removed; the rest stays.

@@ -24,6 +24,7 @@ fn main() -> ExitCode {
             file: Path::new(file).to_owned(),
             ack: None,
             admin: None,
+            has_metallb_names: false,
         };
         return match run(&options) {
             Ok(()) => ExitCode::SUCCESS,
@@ -85,6 +86,11 @@ fn main() -> ExitCode {
             kernel::removed,
         ),
         trial("an_address_that_is_there_already_is_held", kernel::by_hand),
+        trial("an_address_of_the_host_itself_stays", kernel::own),
+        trial(
+            "addresses_of_a_host_whose_programs_all_ended_go_to_the_other",
+            kernel::expires,
+        ),
         trial("what_a_crash_left_is_found", kernel::left),
         trial(
             "the_only_node_keeps_an_address_until_it_is_not_served",

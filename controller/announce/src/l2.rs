@@ -172,6 +172,14 @@ impl L2 {
         }
     }
 
+    /// The system may not refuse it any more.
+    pub fn try_again(&mut self, now: Duration) {
+        if let (Phase::Waiting { .. }, Some(Obstacle::Refused(_))) = (&self.phase, &self.obstacle) {
+            self.failures = 0;
+            self.phase = Phase::Waiting { due: now };
+        }
+    }
+
     /// Does what is due.
     pub fn tick(&mut self, now: Duration) -> Vec<Act> {
         let mut acts = Vec::new();
@@ -539,6 +547,10 @@ mod tests {
         l2.refused(MS(1_201), "no such device".to_owned());
         assert_eq!(run(&mut l2, 1_202, 8_300)[0], (3_201, Probe));
         assert!(l2.is_settled());
+        // Something changed for which it may be taken now.
+        l2.refused(MS(8_301), "no such device".to_owned());
+        l2.try_again(MS(8_400));
+        assert_eq!(run(&mut l2, 8_400, 9_000)[0], (8_400, Probe));
     }
 
     #[test]

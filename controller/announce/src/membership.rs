@@ -5,8 +5,10 @@
 //! dead for all after 250 ms more. Each member chooses by itself whom it probes next, so a dead one may not be probed for some
 //! periods: the period is short because that time comes on top of the rest. foca never takes back a death: a member that was declared dead comes back with a higher
 //! [`Identity::generation`]. It learns of its death by a [`Hello`] that each member sends to those that it knows only as dead, and to
-//! the peers of the file.
+//! the peers of the file. By a third kind of message a member asks another one which addresses are in its file.
 
+mod asking;
+mod cannot;
 mod hello;
 mod probes;
 mod states;
@@ -14,7 +16,7 @@ mod states;
 mod tests;
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::num::{NonZeroU8, NonZeroUsize};
 use std::time::Duration;
 
@@ -26,6 +28,8 @@ use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use serde::{Deserialize, Serialize};
 
+use asking::Asking;
+pub use cannot::{Cannot, Map};
 use hello::{Answer, Hello, Side};
 pub use probes::Probes;
 use states::{Known, Sayings};
@@ -75,6 +79,17 @@ pub enum News {
     },
     /// Another member has this node's name.
     SameName(SocketAddr),
+    /// A member asks which of these addresses are in the file of this one and name it: [`Membership::answer`].
+    Asked(String, Vec<IpAddr>),
+    /// An answer to [`Membership::ask`].
+    Answered {
+        /// The member.
+        by: String,
+        /// The digest of its file, as in [`State::file`].
+        file: u64,
+        /// Each address, and whether the file has it.
+        has: Vec<(IpAddr, bool)>,
+    },
 }
 
 /// The members as this one sees them.
@@ -217,6 +232,16 @@ impl Membership {
                 }
                 Err(_) => false,
             },
+            OF_FILES => match postcard::from_bytes(content) {
+                Ok(asking) => {
+                    self.news.push(match asking {
+                        Asking::Question { by, addresses } => News::Asked(by, addresses),
+                        Asking::Answer { by, file, has } => News::Answered { by, file, has },
+                    });
+                    true
+                }
+                Err(_) => false,
+            },
             _ => false,
         };
         self.drain(now);
@@ -269,6 +294,29 @@ impl Membership {
     pub fn leave(&mut self, now: Duration) {
         self.foca.leave_cluster(&mut self.runtime).ok();
         self.drain(now);
+    }
+
+    /// Asks a living member which of these addresses are in its file: as many as it takes at once.
+    pub fn ask(&mut self, name: &str, addresses: &[IpAddr]) {
+        for addresses in asking::parts(addresses) {
+            let by = self.own.name.clone();
+            self.send_asking(name, &Asking::Question { by, addresses });
+        }
+    }
+
+    /// Answers a member that asked.
+    pub fn answer(&mut self, name: &str, file: u64, mut has: Vec<(IpAddr, bool)>) {
+        has.truncate(asking::MOST_ANSWERS);
+        let by = self.own.name.clone();
+        self.send_asking(name, &Asking::Answer { by, file, has });
+    }
+
+    fn send_asking(&mut self, name: &str, asking: &Asking) {
+        let to = self.foca.iter_members().find(|one| one.id().name == name);
+        if let (Some(to), Ok(bytes)) = (to, postcard::to_allocvec(asking)) {
+            let content = [&[OF_FILES][..], &bytes].concat();
+            self.sends.push((to.id().at, content));
+        }
     }
 
     /// Moves what foca asks for to where it is done.
@@ -498,6 +546,7 @@ const TWO: NonZeroUsize = NonZeroUsize::MIN.saturating_add(1);
 const LARGEST: usize = 1380;
 const OF_FOCA: u8 = 0;
 const OF_HELLO: u8 = 1;
+const OF_FILES: u8 = 2;
 /// How often strangers are greeted.
 const HELLO: Duration = Duration::from_secs(1);
 const HELLO_ALONE: Duration = Duration::from_millis(200);

@@ -4,6 +4,7 @@
 //! [`Node::take_actions`] says. The simulation does the same with a network of its own.
 
 mod addresses;
+mod files;
 #[cfg(test)]
 mod simulation;
 
@@ -24,6 +25,7 @@ use crate::sealed::{Boot, Channel, Dropped, Opened};
 use crate::standing::Career;
 use addresses::Entry;
 pub use addresses::Present;
+use files::Files;
 
 /// An action that the shell carries out.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,6 +52,13 @@ pub enum Action {
     },
     /// Put an address on an interface.
     Add {
+        /// The number of the interface.
+        interface: u32,
+        /// The address.
+        address: IpAddr,
+    },
+    /// Give an address on an interface its whole lifetime again.
+    Renew {
         /// The number of the interface.
         interface: u32,
         /// The address.
@@ -88,7 +97,9 @@ pub enum Event {
     DeclaredDead,
     /// Two members have the name of this one.
     SameName(SocketAddr),
-    /// More addresses than a state can name cannot be held: this node holds none.
+    /// Datagrams of a peer of the file cannot be opened.
+    OtherKey(SocketAddr),
+    /// There are more addresses, of which some cannot be held, than a state can speak of: this node holds none.
     TooManyUnable(usize),
     /// An address was on an interface that is not to have it, and is removed.
     Left(IpAddr),
@@ -124,6 +135,8 @@ pub struct Counters {
 /// The announcer of one node.
 pub struct Node {
     file: Arc<Announce>,
+    /// The files of the others.
+    files: Files,
     members: Option<Group>,
     career: Career,
     network: Network,
@@ -135,12 +148,14 @@ pub struct Node {
     last_call: Duration,
     counters: Counters,
     actions: Vec<Action>,
-    /// The addresses that name this node and that it cannot hold.
-    cannot: Vec<IpAddr>,
-    /// There are more addresses in `cannot` than a state can name, so this node holds none.
+    /// The addresses that name this node, each with whether it cannot hold it.
+    cannot: Vec<(IpAddr, bool)>,
+    /// There are more addresses in `cannot` than a state can speak of, so this node holds none.
     is_too_much: bool,
     /// When another member with the name of this one was told of.
     told_same_name: Option<Duration>,
+    /// When the peers were told of whose datagrams no key opens.
+    told_other_key: BTreeMap<SocketAddr, Duration>,
     /// The living others, as of this number of changes among the members.
     others: Vec<(String, Option<State>)>,
     changes: u64,
@@ -189,11 +204,13 @@ impl Node {
             cannot: Vec::new(),
             is_too_much: false,
             told_same_name: None,
+            told_other_key: BTreeMap::new(),
             others: Vec::new(),
             changes: 0,
             noted: 0,
             is_stale: true,
             has_looked: false,
+            files: Files::of(&file),
             file: Arc::new(file),
         };
         node.settle(now);
@@ -212,8 +229,10 @@ impl Node {
             group.membership.set_peers(now, members.peers.clone());
         }
         self.data_plane = data_plane_of(&file).unwrap_or(self.data_plane);
+        self.files.set_file(now, &self.file, &file);
+        self.told_other_key.clear();
         self.file = Arc::new(file);
-        self.lift_bars();
+        self.lift_bars(now);
         self.noted += 1;
         self.is_stale = true;
         self.settle(now);
@@ -230,7 +249,7 @@ impl Node {
     pub fn set_network(&mut self, now: Duration, network: Network) {
         if self.network != network {
             self.network = network;
-            self.lift_bars();
+            self.lift_bars(now);
             self.is_stale = true;
             self.settle(now);
         }
@@ -270,10 +289,26 @@ impl Node {
         let replies = replies.into_iter();
         self.actions
             .extend(replies.map(|bytes| Action::Send(from, bytes)));
+        if taken == Err(Dropped::Unsealed) {
+            self.tell_other_key(now, from);
+        }
         if let Err(why) = taken {
             *self.counters.dropped.entry(why).or_default() += 1;
         }
         self.settle(now);
+    }
+
+    /// A peer has another key, which looks as if a firewall dropped its datagrams.
+    fn tell_other_key(&mut self, now: Duration, from: SocketAddr) {
+        let members = self.file.members.as_ref();
+        if !members.is_some_and(|members| members.peers.contains(&from)) {
+            return;
+        }
+        let told = self.told_other_key.get(&from);
+        if told.is_none_or(|told| now.saturating_sub(*told) >= OTHER_KEY_EVERY) {
+            self.told_other_key.insert(from, now);
+            self.actions.push(Action::Tell(Event::OtherKey(from)));
+        }
     }
 
     /// Whether it is open where the others reach this node.
@@ -365,7 +400,11 @@ impl Node {
             .values()
             .filter_map(|entry| entry.l2.deadline());
         let career = self.career.deadline(self.file.r#return);
-        members.chain(entries).chain(career).min()
+        members
+            .chain(entries)
+            .chain(career)
+            .chain(self.files.deadline())
+            .min()
     }
 
     /// Does what is due. What came before is to be taken first: after a pause of the process the answers of the others are there.
@@ -376,6 +415,7 @@ impl Node {
         {
             group.membership.tick(now);
         }
+        self.is_stale |= self.files.tick(now);
         let due: Vec<IpAddr> = self
             .entries
             .iter()
@@ -508,6 +548,7 @@ impl Node {
         {
             self.changes = group.membership.changes();
             self.others = group.membership.others();
+            self.files.hear(now, &self.file, &self.others);
             self.is_stale = true;
         }
         if self.is_stale {
@@ -543,6 +584,15 @@ impl Node {
                     Event::MemberUp(name)
                 }
                 News::Down(name) => Event::MemberDown(name),
+                News::Asked(by, addresses) => {
+                    self.answer(&by, addresses);
+                    continue;
+                }
+                News::Answered { by, file, mut has } => {
+                    has.retain(|(address, _)| self.entries.contains_key(address));
+                    self.is_stale |= self.files.answered(&by, file, &has);
+                    continue;
+                }
                 News::SameName(at) => {
                     let told = self.told_same_name;
                     if told.is_some_and(|told| now.saturating_sub(told) < SAME_NAME_EVERY) {
@@ -562,6 +612,21 @@ impl Node {
         }
     }
 
+    /// Tells a member which of the addresses are in the file of this node and name it.
+    fn answer(&mut self, by: &str, addresses: Vec<IpAddr>) {
+        let has = addresses.into_iter().map(|address| {
+            let one = self.in_file(address);
+            let is_named =
+                |one: &Address| one.mode == Mode::L2 && one.nodes.contains(&self.file.node);
+            (address, one.is_some_and(is_named))
+        });
+        let has = has.collect();
+        let file = self.files.digest(&self.file.node);
+        if let Some(group) = &mut self.members {
+            group.membership.answer(by, file, has);
+        }
+    }
+
     /// A member that was not seen may have held what this node holds, and the hosts beside it may have learned that. Or it has what
     /// this node is to hold, and gives it up.
     fn member_is_back(&mut self, now: Duration, name: &str) {
@@ -578,14 +643,14 @@ impl Node {
     fn weigh(&mut self) {
         let named = |one: &&Address| one.mode == Mode::L2 && one.nodes.contains(&self.file.node);
         let addresses = self.file.addresses.iter().filter(named);
-        let cannot = addresses.filter(|one| !self.could_hold(one));
-        self.cannot = cannot.map(|one| one.address).collect();
+        let cannot = addresses.map(|one| (one.address, !self.could_hold(one)));
+        self.cannot = cannot.collect();
         // A node that can hold nothing need not say what it cannot hold.
         let state = self.state(Some(Standing::Settled));
         let is_known = self.members.is_some() && self.has_looked && self.can_serve();
         let is_too_much = is_known && state.standing.is_none();
         if is_too_much && !self.is_too_much {
-            let event = Event::TooManyUnable(self.cannot.len());
+            let event = Event::TooManyUnable(self.cannot.iter().filter(|one| one.1).count());
             self.actions.push(Action::Tell(event));
         }
         self.is_too_much = is_too_much;
@@ -593,17 +658,14 @@ impl Node {
 
     /// The state that this node reports with this standing.
     fn state(&self, standing: Option<Standing>) -> State {
-        let cannot = match standing {
-            Some(_) => self.cannot.clone(),
-            None => Vec::new(),
+        let addresses = match standing {
+            Some(_) => &self.cannot[..],
+            None => &[],
         };
-        let macs = self.macs();
-        State::new(
-            self.file.node.clone(),
-            standing.map(number_of),
-            cannot,
-            macs,
-        )
+        let name = self.file.node.clone();
+        let file = self.files.digest(&name);
+        let standing = standing.map(number_of);
+        State::new(name, standing, file, addresses, self.macs())
     }
 
     /// The hardware addresses by which the others know this node: those of the interfaces with addresses first.
@@ -653,17 +715,10 @@ fn comes_before(one: &str, other: &str, address: IpAddr) -> bool {
     owner(address, candidates) == Some(one)
 }
 
-/// The other members that can hold the address.
-fn candidates<'m>(
-    address: &'m Address,
-    others: &'m [(String, Option<State>)],
-) -> impl Iterator<Item = Candidate<'m>> {
-    others.iter().filter_map(|(name, state)| {
-        let state = state.as_ref()?;
-        let standing = standing_of(state.standing?)?;
-        let can = address.nodes.contains(name) && !state.cannot.contains(&address.address);
-        can.then_some(Candidate { name, standing })
-    })
+/// The standing of a member as an owner of the address, if its file has it.
+fn could(state: &State, address: IpAddr) -> Option<Standing> {
+    let standing = standing_of(state.standing?)?;
+    (!state.cannot.has(address)).then_some(standing)
 }
 
 /// The member with this hardware address.
@@ -699,3 +754,4 @@ const PAUSE: Duration = Duration::from_millis(350);
 /// Hardware addresses that a state has at most.
 const MACS: usize = 16;
 const SAME_NAME_EVERY: Duration = Duration::from_secs(60);
+const OTHER_KEY_EVERY: Duration = Duration::from_secs(60);

@@ -35,11 +35,16 @@ pub fn owner<'m>(
 /// The weight of a node for an address (rendezvous hashing). It is the same in every build and on every machine: nodes of two
 /// versions must agree.
 fn weight(node: &str, address: IpAddr) -> u64 {
+    hash(node.bytes().chain([0]), address)
+}
+
+/// The hash of some bytes and an address, the same in every build and on every machine.
+pub(crate) fn hash(before: impl IntoIterator<Item = u8>, address: IpAddr) -> u64 {
     let octets = match address {
         IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
         IpAddr::V6(address) => address.octets(),
     };
-    let bytes = node.bytes().chain([0]).chain(octets);
+    let bytes = before.into_iter().chain(octets);
     // FNV-1a, then the finalizer of MurmurHash3: FNV alone leaves the last bytes in the low bits.
     let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)

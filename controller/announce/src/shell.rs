@@ -18,7 +18,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ballast_core::table::Problem;
 use tokio::net::TcpListener;
@@ -29,7 +29,7 @@ use crate::ack::{Ack, Refused, State, Status, Wrong};
 use admin::Shown;
 pub use admin::{parse as parse_admin, table};
 pub use files::{Wanted, read};
-use files::{Watch, replace};
+use files::{Watch, replace, touch};
 use life::{End, live};
 
 /// The arguments of the process.
@@ -41,6 +41,8 @@ pub struct Options {
     pub ack: Option<PathBuf>,
     /// The admin address.
     pub admin: Option<SocketAddr>,
+    /// Whether /metrics has MetalLB's names, too.
+    pub has_metallb_names: bool,
 }
 
 /// Why the announcer cannot go on.
@@ -99,7 +101,11 @@ async fn serve(options: &Options) -> Result<(), Failure> {
         let what = format!("the admin address {address}");
         let listener =
             listener.map_err(Failure::of(what, "give another one with --admin, or none"))?;
-        tokio::spawn(admin::serve(listener, reporter.shown.subscribe()));
+        tokio::spawn(admin::serve(
+            listener,
+            reporter.shown.subscribe(),
+            options.has_metallb_names,
+        ));
     }
     let mut end = Signals::new()?;
     let watch = Watch::of(&options.file);
@@ -109,6 +115,7 @@ async fn serve(options: &Options) -> Result<(), Failure> {
             Ok(wanted) => wanted,
             Err(problems) => {
                 reporter.refuse(&problems);
+                reporter.beat();
                 tokio::select! {
                     () = watch.changed() => {}
                     () = tokio::time::sleep(LOOK_EVERY) => {}
@@ -152,6 +159,10 @@ struct Reporter {
     path: PathBuf,
     digest: Option<String>,
     refused: Option<Vec<Problem>>,
+    /// What was told of the key file last.
+    warning: Option<String>,
+    /// When the ack was touched.
+    beat: Option<Instant>,
     shown: watch::Sender<Arc<Shown>>,
     written: Option<Ack>,
     /// Whether the last ack could not be written, which was told.
@@ -166,6 +177,8 @@ impl Reporter {
             path: options.ack.clone().unwrap_or(beside),
             digest: None,
             refused: None,
+            warning: None,
+            beat: None,
             shown: watch::Sender::default(),
             written: None,
             has_failed: false,
@@ -183,9 +196,24 @@ impl Reporter {
     }
 
     /// A file is in force.
-    fn take(&mut self, digest: String) {
-        self.digest = Some(digest);
+    fn take(&mut self, wanted: &Wanted) {
+        self.digest = Some(wanted.digest.clone());
         self.refused = None;
+        if self.warning != wanted.warning {
+            self.warning.clone_from(&wanted.warning);
+            if let Some(warning) = &wanted.warning {
+                tracing::warn!("{warning}");
+            }
+        }
+    }
+
+    /// Shows that this process runs: the time of the ack is at most [`OLDEST_ACK`] ago.
+    fn beat(&mut self) {
+        if self.beat.is_none_or(|last| last.elapsed() >= BEAT_EVERY) {
+            self.beat = Some(Instant::now());
+            // If that fails, the ack cannot be written, which is told.
+            touch(&self.path).ok();
+        }
     }
 
     /// Whether the file that is there is refused.
@@ -240,5 +268,8 @@ impl Reporter {
     }
 }
 
+/// The age of an ack is more only if its announcer does not run.
+pub const OLDEST_ACK: Duration = Duration::from_secs(20);
+const BEAT_EVERY: Duration = Duration::from_secs(5);
 /// For changes that inotify does not report.
 const LOOK_EVERY: Duration = Duration::from_secs(1);

@@ -1,9 +1,11 @@
 //! `ballast-controller announce` and `addresses` as commands: flags, exit codes, what is printed, and how small the process is. What it
 //! does on networks is tested in `tests/announce`.
 
-use std::fs;
+use std::fs::{self, Permissions};
 use std::net::{Ipv4Addr, SocketAddr};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
+use std::time::{Duration, SystemTime};
 
 use rustix::process::Signal;
 
@@ -33,11 +35,55 @@ fn a_file_is_checked_with_every_mistake_and_its_place() {
     for place in ["--file: ", "addresses[0].mode", "addresses[0].address"] {
         assert!(err.contains(place), "{place}: {err}");
     }
+    // Each has its line, and of several keys that are missing each is named.
+    let (_, _, err) = check("version: 1\nnode: edge1\naddresses:\n- {ready: true, mod: l2}\n");
+    for line in [
+        "\nline 4, column 3: addresses[0]: address is missing; ",
+        "\nline 4, column 3: addresses[0]: mode is missing; ",
+        "\nline 4, column 3: addresses[0]: nodes is missing; ",
+        "\nline 4, column 17: addresses[0].mod: is not a known key; did you mean mode?",
+    ] {
+        assert!(err.contains(line), "{line}: {err}");
+    }
     // The key is a part of it.
     let members = "members: {bind: \"127.0.0.1:7956\", key-file: members.key}\n";
     let (code, _, err) = check(&format!("{GOOD}{members}"));
     assert_eq!(code, Some(64));
     assert!(err.contains("members.key-file: cannot read "), "{err}");
+    let key = folder.path().join("members.key");
+    fs::write(&key, "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=\n").expect("a file");
+    for (mode, words) in [(0o644, "(mode 0644)"), (0o600, "")] {
+        fs::set_permissions(&key, Permissions::from_mode(mode)).expect("a mode");
+        let (code, out, err) = check(&format!("{GOOD}{members}"));
+        assert_eq!((code, out.contains("1 address")), (Some(0), true), "{err}");
+        assert_eq!(err.is_empty(), words.is_empty(), "{err}");
+        assert!(err.contains(words), "{err}");
+    }
+}
+
+#[test]
+fn an_ack_of_an_announcer_that_does_not_run_is_not_shown_as_fresh() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("announce.yaml");
+    let path = folder.path().join("announce-ack.json");
+    let status = r#"{"address":"192.0.2.10","state":"held","owner":"edge1","since":0,"detail":""}"#;
+    let ack =
+        format!(r#"{{"version":1,"file-digest":null,"refused":null,"addresses":[{status}]}}"#);
+    fs::write(&path, ack).expect("a file");
+    let shown = || to_its_end(&["addresses", "--file", file.to_str().expect("a path")]);
+    let (code, out, err) = shown();
+    assert_eq!((code, &*err), (Some(0), ""));
+    assert!(out.contains("192.0.2.10  edge1  held"), "{out}");
+    let ack = fs::File::options().write(true).open(&path).expect("a file");
+    let before = SystemTime::now() - Duration::from_secs(100);
+    ack.set_modified(before).expect("a time");
+    let (code, out, err) = shown();
+    assert_eq!(code, Some(1));
+    assert!(out.contains("192.0.2.10  edge1  held"), "{out}");
+    assert!(
+        err.contains("the announcer does not run: ") && err.contains(" is 10"),
+        "{err}"
+    );
 }
 
 #[test]

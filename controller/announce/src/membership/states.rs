@@ -9,6 +9,7 @@ use foca::{BroadcastHandler, Invalidates};
 use serde::{Deserialize, Serialize};
 
 use super::Identity;
+use super::cannot::{Cannot, Map};
 use crate::frames::Mac;
 
 /// The state of a member, as it reports it.
@@ -22,8 +23,10 @@ pub struct State {
     pub(super) version: u64,
     /// Its standing as an owner: 0 flapping, 1 returning, 2 settled. Absent: it can hold nothing.
     pub standing: Option<u8>,
+    /// The digest of the addresses that name it in its file.
+    pub file: u64,
     /// The addresses that name it as a node and that it cannot hold now.
-    pub cannot: Vec<IpAddr>,
+    pub cannot: Cannot,
     /// The hardware addresses of its interfaces.
     pub macs: Vec<Mac>,
 }
@@ -32,33 +35,53 @@ impl State {
     /// The state of a member that can hold nothing, and says no more.
     #[must_use]
     pub fn silent(name: String) -> Self {
-        Self::new(name, None, Vec::new(), Vec::new())
+        Self::new(name, None, 0, &[], Vec::new())
     }
 
-    /// A state, or one of a member that can hold nothing if it has more bytes than [`MOST_BYTES`].
+    /// A state. `addresses`: those that name the member as a node, each with whether it cannot hold it now. If they do not fit into
+    /// [`MOST_BYTES`], the member can hold nothing.
     #[must_use]
-    pub fn new(name: String, standing: Option<u8>, cannot: Vec<IpAddr>, macs: Vec<Mac>) -> Self {
+    pub fn new(
+        name: String,
+        standing: Option<u8>,
+        file: u64,
+        addresses: &[(IpAddr, bool)],
+        macs: Vec<Mac>,
+    ) -> Self {
+        let cannot = addresses.iter().filter(|(_, cannot)| *cannot);
         let mut state = Self {
             name,
-            generation: u64::MAX,
-            version: u64::MAX,
+            generation: 0,
+            version: 0,
             standing,
-            cannot,
+            file,
+            cannot: Cannot::Listed(cannot.map(|(address, _)| *address).collect()),
             macs,
         };
-        let bytes = postcard::to_allocvec(&state).map_or(usize::MAX, |bytes| bytes.len());
-        if bytes > MOST_BYTES {
-            state.standing = None;
-            state.cannot = Vec::new();
+        if !state.fits()
+            && let Some(map) = Map::of(addresses)
+        {
+            state.cannot = Cannot::Mapped(map);
         }
-        state.generation = 0;
-        state.version = 0;
+        if !state.fits() {
+            state.standing = None;
+            state.cannot = Cannot::none();
+        }
         state
+    }
+
+    /// Whether its bytes are no more than [`MOST_BYTES`], whatever its age.
+    fn fits(&self) -> bool {
+        let bytes = postcard::to_allocvec(self).map_or(usize::MAX, |bytes| bytes.len());
+        bytes + AGE_BYTES <= MOST_BYTES
     }
 
     /// Whether nothing but the version differs.
     pub(super) fn says_the_same_as(&self, other: &Self) -> bool {
-        self.standing == other.standing && self.cannot == other.cannot && self.macs == other.macs
+        self.standing == other.standing
+            && self.file == other.file
+            && self.cannot == other.cannot
+            && self.macs == other.macs
     }
 
     fn age(&self) -> (u64, u64) {
@@ -213,6 +236,9 @@ impl Invalidates for Age {
 /// The bytes of a state at most, so that it fits into a datagram beside the rest.
 pub const MOST_BYTES: usize = 1024;
 
+/// The age of a state has so many bytes more at most than that of a new one: two numbers of ten in place of one byte.
+const AGE_BYTES: usize = 18;
+
 const MOST_MEMBERS: usize = 1024;
 
 #[cfg(test)]
@@ -285,7 +311,7 @@ mod tests {
     }
 
     fn of(name: &str, generation: u64, mac: u8) -> State {
-        let mut state = State::new(name.to_owned(), Some(2), Vec::new(), vec![[mac; 6]]);
+        let mut state = State::new(name.to_owned(), Some(2), 0, &[], vec![[mac; 6]]);
         state.generation = generation;
         state
     }
@@ -343,14 +369,24 @@ mod tests {
     }
 
     #[test]
-    fn a_member_that_cannot_say_all_that_it_cannot_hold_holds_nothing() {
-        let cannot = |count: u32| {
-            let each = (0..count).map(|last| Ipv4Addr::from(0xc000_0200 + last).into());
-            State::new("edge1".to_owned(), Some(2), each.collect(), vec![[2; 6]])
+    fn a_member_says_exactly_what_it_cannot_hold_or_holds_nothing() {
+        let address = |last: u32| IpAddr::from(Ipv4Addr::from(0xc000_0200 + last));
+        let state = |count: u32, cannot: u32| {
+            let all: Vec<_> = (0..count).map(|one| (address(one), one < cannot)).collect();
+            State::new("edge1".to_owned(), Some(2), u64::MAX, &all, vec![[2; 6]])
         };
-        assert_eq!(cannot(190).cannot.len(), 190);
-        assert_eq!(cannot(190).standing, Some(2));
-        assert_eq!(cannot(210).cannot, Vec::<IpAddr>::new());
-        assert_eq!(cannot(210).standing, None);
+        for (count, cannot) in [(190, 190), (1_000, 190), (1_000, 500), (6_000, 3_000)] {
+            let state = state(count, cannot);
+            assert_eq!(state.standing, Some(2));
+            let is_right = |one: &u32| state.cannot.has(address(*one)) == (*one < cannot);
+            assert!((0..count).all(|one| is_right(&one)), "{cannot} of {count}");
+            let mut oldest = state.clone();
+            (oldest.generation, oldest.version) = (u64::MAX, u64::MAX);
+            assert!(postcard::to_allocvec(&oldest).unwrap().len() <= MOST_BYTES);
+        }
+        // Of many addresses some are said by a list.
+        assert_eq!(state(20_000, 100).standing, Some(2));
+        let too_much = state(7_000, 3_500);
+        assert_eq!((too_much.standing, too_much.cannot), (None, Cannot::none()));
     }
 }

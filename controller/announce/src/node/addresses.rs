@@ -1,11 +1,11 @@
 //! The addresses of the file on this node: who owns each, and what is done for it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Action, DataPlane, Event, Node, candidates, claimant};
+use super::{Action, DataPlane, Event, Node, claimant, could};
 use crate::ack::{State as AckState, Status};
 use crate::file::{Address, Mode};
 use crate::frames::{self, Mac};
@@ -20,8 +20,10 @@ pub struct Present {
     pub interface: u32,
     /// The address.
     pub address: IpAddr,
-    /// Whether a process of ours put it there, whatever the file says of it.
+    /// Whether a process of ours put it there, whatever the file says of it. Others are never removed.
     pub is_ours: bool,
+    /// Whether its lifetime is to be renewed.
+    pub is_expiring: bool,
 }
 
 /// An address on this node.
@@ -84,27 +86,34 @@ impl Node {
     /// that a start interrupts nobody.
     pub fn set_addresses(&mut self, now: Duration, present: &[Present]) {
         let is_first = !std::mem::replace(&mut self.has_looked, true);
-        let file = Arc::clone(&self.file);
-        let wanted = file.addresses.iter().filter(|one| one.mode == Mode::L2);
-        let wanted: BTreeSet<IpAddr> = wanted.map(|one| one.address).collect();
         let is_going = |action: &Action, one: &Present| {
             let (interface, address) = (one.interface, one.address);
             *action == Action::Remove { interface, address }
         };
-        for one in present {
+        for one in present.iter().filter(|one| one.is_ours) {
             let (interface, address) = (one.interface, one.address);
             if self.actions.iter().any(|action| is_going(action, one)) {
                 continue;
             }
             let entry = self.entries.get_mut(&address);
-            match entry.filter(|entry| entry.interface == Some(interface)) {
-                Some(entry) if entry.l2.is_held() => {}
-                Some(entry) if is_first => entry.l2.adopt(now),
-                _ if one.is_ours || wanted.contains(&address) => {
+            let entry = entry.filter(|entry| entry.interface == Some(interface));
+            let is_held = match entry {
+                Some(entry) if is_first && !entry.l2.is_held() => {
+                    entry.l2.adopt(now);
+                    true
+                }
+                Some(entry) => entry.l2.is_held(),
+                None => false,
+            };
+            match is_held {
+                true if one.is_expiring => {
+                    self.actions.push(Action::Renew { interface, address });
+                }
+                true => {}
+                false => {
                     self.actions.push(Action::Remove { interface, address });
                     self.actions.push(Action::Tell(Event::Left(address)));
                 }
-                _ => {}
             }
         }
         let present = present.iter().map(|one| (one.interface, one.address));
@@ -139,15 +148,17 @@ impl Node {
     }
 
     /// Addresses that the system refused may be tried again.
-    pub(super) fn lift_bars(&mut self) {
+    pub(super) fn lift_bars(&mut self, now: Duration) {
         for entry in self.entries.values_mut() {
             entry.barred = None;
+            entry.l2.try_again(now);
         }
     }
 
     /// Chooses the owner of each address, and takes and gives up what follows from it.
     pub(super) fn choose_owners(&mut self, now: Duration, others: &[(String, Option<State>)]) {
         let file = Arc::clone(&self.file);
+        let mut questions = BTreeMap::<String, Vec<IpAddr>>::new();
         for one in &file.addresses {
             if one.mode == Mode::Bgp {
                 let (state, owner) = match self.can_hold(one) {
@@ -165,7 +176,12 @@ impl Node {
                 name: &file.node,
                 standing,
             });
-            let owner = owner(one.address, candidates(one, others).chain(own));
+            let mut candidates = self.candidates(one, others);
+            candidates.extend(own);
+            let owner = owner(one.address, candidates.iter().copied());
+            for name in self.to_ask(one.address, others, &mut candidates) {
+                questions.entry(name).or_default().push(one.address);
+            }
             let owner = match owner {
                 None if self.is_last_resort_for(one) => Some(&*file.node),
                 owner => owner,
@@ -191,6 +207,60 @@ impl Node {
             self.act(one.address, &acts);
             self.note(now, one.address);
         }
+        let questions = self.files.ask(now, questions);
+        if let Some(group) = &mut self.members {
+            for (name, addresses) in questions {
+                group.membership.ask(&name, &addresses);
+            }
+        }
+    }
+
+    /// The other members that have the address in their files and can hold it.
+    fn candidates<'m>(
+        &self,
+        address: &Address,
+        others: &'m [(String, Option<State>)],
+    ) -> Vec<Candidate<'m>> {
+        let entry = self.entries.get(&address.address);
+        let is_held = entry.is_some_and(|entry| entry.l2.is_held());
+        let candidates = others.iter().filter_map(|(name, state)| {
+            let standing = could(state.as_ref()?, address.address)?;
+            let has = self.files.has(name, address, is_held);
+            has.then_some(Candidate { name, standing })
+        });
+        candidates.collect()
+    }
+
+    /// The members that would be the owner of the address, and of which it is not known whether their files have it.
+    fn to_ask<'m>(
+        &self,
+        address: IpAddr,
+        others: &'m [(String, Option<State>)],
+        candidates: &mut Vec<Candidate<'m>>,
+    ) -> Vec<String> {
+        let mut names = Vec::new();
+        for unsure in self.files.unsure(address) {
+            let member = others.iter().find(|(name, _)| name == unsure);
+            let Some((name, Some(state))) = member else {
+                continue;
+            };
+            let Some(standing) = could(state, address) else {
+                continue;
+            };
+            candidates.push(Candidate { name, standing });
+            if owner(address, candidates.iter().copied()) == Some(name) {
+                names.push(name.clone());
+            }
+            candidates.pop();
+        }
+        names
+    }
+
+    /// What the file says of the address.
+    pub(super) fn in_file(&self, address: IpAddr) -> Option<&Address> {
+        let place = self.entries.get(&address)?.place;
+        let one = self.file.addresses.get(place);
+        one.filter(|one| one.address == address)
     }
 
     /// Does what an address asks for.
@@ -245,8 +315,7 @@ impl Node {
         let Some(entry) = self.entries.get(&address) else {
             return;
         };
-        let one = self.file.addresses.get(entry.place);
-        let Some(one) = one.filter(|one| one.address == address) else {
+        let Some(one) = self.in_file(address) else {
             return;
         };
         let why_not = match self.data_plane {

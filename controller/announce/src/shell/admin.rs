@@ -1,5 +1,6 @@
 //! The admin address: /healthz, /readyz, /metrics and /addresses.
 
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -26,6 +27,10 @@ use crate::node::Counters;
 pub(super) struct Shown {
     pub(super) ack: Option<Ack>,
     pub(super) addresses: Vec<Address>,
+    /// The name of this node.
+    pub(super) node: String,
+    /// The routers of the file, by name.
+    pub(super) routers: BTreeMap<String, SocketAddr>,
     pub(super) members: (usize, usize),
     pub(super) counters: Counters,
     pub(super) probes: Option<Probes>,
@@ -33,7 +38,11 @@ pub(super) struct Shown {
 }
 
 /// Answers for ever.
-pub(super) async fn serve(listener: TcpListener, shown: watch::Receiver<Arc<Shown>>) {
+pub(super) async fn serve(
+    listener: TcpListener,
+    shown: watch::Receiver<Arc<Shown>>,
+    has_metallb_names: bool,
+) {
     // More at once have to wait: they are people and scrapers.
     let turns = Arc::new(Semaphore::new(MOST));
     while let Ok(turn) = Arc::clone(&turns).acquire_owned().await {
@@ -46,7 +55,7 @@ pub(super) async fn serve(listener: TcpListener, shown: watch::Receiver<Arc<Show
             let _turn = turn;
             let service = service_fn(|request| {
                 let shown = Arc::clone(&shown.borrow());
-                async move { Ok::<_, Infallible>(answer(&request, &shown)) }
+                async move { Ok::<_, Infallible>(answer(&request, &shown, has_metallb_names)) }
             });
             let mut server = http1::Builder::new();
             let server = server
@@ -62,7 +71,11 @@ pub(super) async fn serve(listener: TcpListener, shown: watch::Receiver<Arc<Show
     }
 }
 
-fn answer<B>(request: &Request<B>, shown: &Shown) -> Response<Full<Bytes>> {
+fn answer<B>(
+    request: &Request<B>,
+    shown: &Shown,
+    has_metallb_names: bool,
+) -> Response<Full<Bytes>> {
     let is_read = [Method::GET, Method::HEAD].contains(request.method());
     let is_ready = shown
         .ack
@@ -76,7 +89,11 @@ fn answer<B>(request: &Request<B>, shown: &Shown) -> Response<Full<Bytes>> {
             StatusCode::SERVICE_UNAVAILABLE,
             "no file is in force\n".to_owned(),
         ),
-        "/metrics" => (StatusCode::OK, metrics(shown)),
+        "/metrics" => {
+            let more = has_metallb_names.then(|| metallb_metrics(shown));
+            let text = metrics(shown) + &more.unwrap_or_default();
+            (StatusCode::OK, text)
+        }
         "/addresses" => (
             StatusCode::OK,
             shown
@@ -186,6 +203,35 @@ fn metrics(shown: &Shown) -> String {
     .concat()
 }
 
+/// The same under the names of MetalLB's speaker, for dashboards that use them.
+fn metallb_metrics(shown: &Shown) -> String {
+    let peers = shown
+        .sessions
+        .peers
+        .iter()
+        .filter_map(|(name, (is_up, _))| {
+            let at = shown.routers.get(name)?.to_string();
+            Some((one("peer", &at), u64::from(*is_up)))
+        });
+    let statuses = shown.ack.iter().flat_map(|ack| &ack.addresses);
+    let held = statuses.zip(&shown.addresses);
+    let held = held.filter(|(status, _)| status.state == State::Held);
+    let announced = held.map(|(status, address)| {
+        let protocol = match address.mode {
+            Mode::L2 => "layer2",
+            Mode::Bgp => "bgp",
+        };
+        let (node, ip) = (&shown.node, status.address);
+        let labels = format!("{{protocol=\"{protocol}\",node=\"{node}\",ip=\"{ip}\"}}");
+        (labels, 1)
+    });
+    [
+        family(METALLB_SESSION_UP, peers),
+        family(METALLB_ANNOUNCED, announced),
+    ]
+    .concat()
+}
+
 /// How long members took to answer, as a histogram.
 fn histogram(probes: &Probes) -> String {
     let mut text = family(PROBES, []);
@@ -257,6 +303,17 @@ const BFD_UP: (&str, &str, &str) = (
     "Whether BFD sees the router.",
 );
 
+const METALLB_SESSION_UP: (&str, &str, &str) = (
+    "metallb_bgp_session_up",
+    "gauge",
+    "BGP session state (1 is up, 0 is down).",
+);
+const METALLB_ANNOUNCED: (&str, &str, &str) = (
+    "metallb_speaker_announced",
+    "gauge",
+    "Addresses that this node announces.",
+);
+
 /// Where the admin address is, as the flag has it.
 pub fn parse(text: &str) -> Result<Option<SocketAddr>, String> {
     match text {
@@ -310,10 +367,29 @@ mod tests {
     }
 
     #[test]
+    fn the_names_of_metallb_are_beside_ours() {
+        let mut shown = shown();
+        shown.node = "edge1".to_owned();
+        let at = "10.0.0.254:179".parse().unwrap();
+        shown.routers.insert("tor".to_owned(), at);
+        let peer = ("tor".to_owned(), (true, "Established".to_owned()));
+        shown.sessions.peers.extend([peer]);
+        let text = metallb_metrics(&shown);
+        for line in [
+            "metallb_bgp_session_up{peer=\"10.0.0.254:179\"} 1",
+            "metallb_speaker_announced{protocol=\"layer2\",node=\"edge1\",ip=\"192.0.2.10\"} 1",
+        ] {
+            assert!(text.lines().any(|one| one == line), "{text}");
+        }
+        // Only what is announced has a line, as of MetalLB.
+        assert!(!text.contains("2001:db8::10"), "{text}");
+    }
+
+    #[test]
     fn each_path_has_its_answer() {
         let ask = |path: &str, shown: &Shown| {
             let request = Request::builder().uri(path).body(()).unwrap();
-            answer(&request, shown).status().as_u16()
+            answer(&request, shown, false).status().as_u16()
         };
         for (path, before, after) in [
             ("/healthz", 200, 200),
@@ -330,7 +406,7 @@ mod tests {
             .uri("/healthz")
             .body(())
             .unwrap();
-        assert_eq!(answer(&post, &shown()).status(), 405);
+        assert_eq!(answer(&post, &shown(), false).status(), 405);
         let text = metrics(&shown());
         assert!(
             text.contains("\nballast_announced{address=\"192.0.2.10\",mode=\"l2\"} 1\n"),

@@ -22,7 +22,8 @@ enum Answer {
     Nothing,
 }
 
-/// Follows the data plane for ever. `known` says what is known of it; at first, that it is not known to serve.
+/// Follows the data plane for ever. `known` says what is known of it; at first, that it is not known to serve. Its first change is what
+/// was found out, also if that is the same.
 pub(super) async fn follow(
     socket: Option<PathBuf>,
     url: Option<String>,
@@ -44,13 +45,16 @@ pub(super) async fn follow(
     };
     let both = async {
         let (mut there, mut answering) = (there, answering);
+        let mut was_found = false;
         loop {
-            let now = match (*there.borrow_and_update(), *answering.borrow_and_update()) {
-                (Some(false), _) | (_, Some(Answer::Nothing)) => DataPlane::Gone,
-                (Some(true), Some(Answer::Yes)) => DataPlane::Ready,
-                _ => DataPlane::Unready,
+            let (now, is_found) = match (*there.borrow_and_update(), *answering.borrow_and_update())
+            {
+                (Some(false), _) | (_, Some(Answer::Nothing)) => (DataPlane::Gone, true),
+                (Some(true), Some(Answer::Yes)) => (DataPlane::Ready, true),
+                (there, answer) => (DataPlane::Unready, there.is_some() && answer.is_some()),
             };
-            known.send_if_modified(|known| std::mem::replace(known, now) != now);
+            let is_first = is_found && !std::mem::replace(&mut was_found, true);
+            known.send_if_modified(|known| std::mem::replace(known, now) != now || is_first);
             tokio::select! {
                 _ = there.changed() => {}
                 _ = answering.changed() => {}
@@ -181,6 +185,28 @@ mod tests {
                 () = server => {}
                 took = watcher => assert!(took < Duration::from_millis(980), "{took:?}"),
             }
+        });
+    }
+
+    #[test]
+    fn what_is_found_first_is_told_though_it_is_nothing_new() {
+        block_on(async {
+            let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let url = format!("http://{}/readyz", listener.local_addr().unwrap());
+            let (known, mut knows) = watch::channel(DataPlane::Unready);
+            let server = async {
+                loop {
+                    let (mut stream, _) = listener.accept().await.unwrap();
+                    let answer = b"HTTP/1.1 503 Service Unavailable\r\n\r\n";
+                    stream.write_all(answer).await.unwrap();
+                }
+            };
+            tokio::select! {
+                () = follow(None, Some(url), known) => {}
+                () = server => {}
+                changed = knows.changed() => changed.unwrap(),
+            }
+            assert_eq!(*knows.borrow(), DataPlane::Unready);
         });
     }
 

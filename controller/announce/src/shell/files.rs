@@ -20,6 +20,8 @@ pub struct Wanted {
     pub keys: Option<Keys>,
     /// The digest of the file.
     pub digest: String,
+    /// Why the key is not a secret.
+    pub warning: Option<String>,
 }
 
 /// Reads the file and the keys that it names: all of it, or every mistake.
@@ -34,6 +36,7 @@ pub fn read(path: &Path) -> Result<Wanted, Vec<Problem>> {
     };
     let bytes = fs::read(path).map_err(|error| unreadable(path.display().to_string(), &error))?;
     let file = parse(&bytes)?;
+    let mut warning = None;
     let keys = match &file.members {
         None => None,
         Some(members) => {
@@ -56,10 +59,12 @@ pub fn read(path: &Path) -> Result<Wanted, Vec<Problem>> {
                 });
                 each.collect::<Vec<_>>()
             })?;
+            warning = open_to_all(&at);
             Some(keys)
         }
     };
     Ok(Wanted {
+        warning,
         digest: digest_of(&bytes),
         file,
         keys,
@@ -76,6 +81,17 @@ pub(super) fn on_disk(path: &Path, file: &Announce) -> [Vec<u8>; 2] {
     [read(path), key.as_deref().map(read).unwrap_or_default()]
 }
 
+/// What to say of a key file that every user of the host can read.
+fn open_to_all(path: &Path) -> Option<String> {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    let mode = fs::metadata(path).ok()?.permissions().mode() & 0o7777;
+    (mode & 0o004 != 0).then(|| {
+        let path = path.display();
+        format!("members.key-file: every user of this host can read {path} (mode {mode:04o}), and what is sealed with it; chmod 600 {path}")
+    })
+}
+
 /// A path of the file, which is relative to the folder of the file.
 pub(super) fn beside(file: &Path, path: &Path) -> PathBuf {
     match file.parent() {
@@ -87,6 +103,22 @@ pub(super) fn beside(file: &Path, path: &Path) -> PathBuf {
 /// Writes a file by a rename: who reads it sees the whole old one or the whole new one.
 pub(super) fn replace(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
     fs::rename(write_beside(path, bytes, mode)?, path)
+}
+
+/// Gives the file the present time.
+pub(super) fn touch(path: &Path) -> io::Result<()> {
+    use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, UTIME_NOW, utimensat};
+
+    let now = Timespec {
+        tv_sec: 0,
+        tv_nsec: UTIME_NOW,
+    };
+    let times = Timestamps {
+        last_access: now,
+        last_modification: now,
+    };
+    // A link is not followed.
+    Ok(utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW)?)
 }
 
 /// Writes what is to replace the file, beside it. It has the owner of the file, or of the folder if there is no file yet: another
@@ -179,6 +211,12 @@ mod tests {
         let wanted = read(&path).unwrap();
         assert_eq!(wanted.digest, digest_of(minimal.as_bytes()));
         assert_eq!(wanted.keys.unwrap().iter().count(), 1);
+        use std::os::unix::fs::PermissionsExt as _;
+        for (mode, expected) in [(0o644, true), (0o640, false), (0o600, false)] {
+            fs::set_permissions(&key, fs::Permissions::from_mode(mode)).unwrap();
+            let warning = read(&path).unwrap().warning;
+            assert_eq!(warning.is_some(), expected, "{mode:o}: {warning:?}");
+        }
     }
 
     #[test]

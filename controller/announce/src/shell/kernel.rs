@@ -10,16 +10,18 @@ use std::time::Duration;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::sleep;
 
-use super::netlink::Netlink;
+use super::netlink::{Found, Netlink, Origin};
 use super::packets::Packets;
 use crate::network::Network;
-use crate::node::{Action, Present};
+use crate::node::Action;
 
 /// The kernel's interfaces, routes and addresses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Kernel {
     pub(super) network: Network,
-    pub(super) present: Vec<Present>,
+    pub(super) found: Vec<Found>,
+    /// Whether it keeps who put an address on an interface.
+    pub(super) has_tags: bool,
     /// So many actions of the worker were done before.
     pub(super) done: u64,
 }
@@ -66,7 +68,8 @@ impl Look {
         let done = self.done.load(Ordering::Acquire);
         Ok(Kernel {
             network: self.netlink.network().await?,
-            present: self.netlink.addresses().await?,
+            found: self.netlink.addresses().await?,
+            has_tags: self.netlink.has_tags(),
             done,
         })
     }
@@ -90,13 +93,30 @@ impl Worker {
         refused: mpsc::UnboundedSender<(IpAddr, String)>,
     ) {
         let mut cannot_remove = BTreeSet::new();
+        // Addresses that something else put on an interface. They stay there.
+        let mut foreign = BTreeSet::new();
         while let Some(action) = acts.recv().await {
             match action {
                 Action::Add { interface, address } => {
-                    if let Err(error) = self.netlink.add(interface, address).await {
-                        refused.send((address, error.to_string())).ok();
+                    match self.netlink.add(interface, address).await {
+                        Ok(Origin::Foreign) => {
+                            foreign.insert((interface, address));
+                            tracing::warn!(%address, "an address was on the interface before, and something else put it there; this node announces it, and does not remove it later");
+                        }
+                        Ok(Origin::Ours | Origin::Alike) => {
+                            foreign.remove(&(interface, address));
+                        }
+                        Err(error) => {
+                            refused.send((address, error.to_string())).ok();
+                        }
                     }
                 }
+                Action::Renew { interface, address } => {
+                    if let Err(error) = self.netlink.renew(interface, address).await {
+                        tracing::warn!(%address, %error, "cannot renew the lifetime of an address; it is tried again");
+                    }
+                }
+                Action::Remove { interface, address } if foreign.remove(&(interface, address)) => {}
                 Action::Remove { interface, address } => {
                     match self.netlink.remove(interface, address).await {
                         Ok(()) => {

@@ -16,7 +16,7 @@ use tokio::time::{sleep, sleep_until};
 use super::bird::Told;
 use super::files::{Wanted, Watch, beside, on_disk, read};
 use super::kernel::{Kernel, Look, Worker, send};
-use super::netlink::Netlink;
+use super::netlink::{Netlink, Origin};
 use super::packets::Packets;
 use super::{Failure, LOOK_EVERY, Options, Reporter, Signals, data_plane};
 use crate::ack::{State, Status};
@@ -40,10 +40,12 @@ struct Life<'r> {
     packets: Arc<[Packets; 2]>,
     /// Actions that went to the worker.
     sent: u64,
-    /// Addresses that this node had when an earlier process ended.
+    /// Addresses that this node had when an earlier process ended, and those that it has had since where the kernel has no tags.
     earlier: BTreeSet<IpAddr>,
-    /// The kernel does not know the tag of our addresses, which was told.
-    has_no_tags: bool,
+    /// It was told that the kernel does not keep the tag of our addresses.
+    told_of_tags: bool,
+    /// It is known whether the data plane serves, so what routers are to know is decided.
+    is_decided: bool,
     /// Asks for another look at the kernel's tables.
     again: Arc<Notify>,
     reporter: &'r mut Reporter,
@@ -101,6 +103,7 @@ pub(super) async fn live(
             }
             Ok(()) = ears.data_plane.changed() => {
                 let known = *ears.data_plane.borrow_and_update();
+                life.is_decided = true;
                 life.node.set_data_plane(begun.elapsed(), known);
             }
             Ok(()) = ears.kernel.changed() => {
@@ -113,6 +116,7 @@ pub(super) async fn live(
         }
         if has_file {
             life.locate(&peers_of(life.node.file()));
+            life.reporter.beat();
             let there = on_disk(&options.file, life.node.file());
             if there == known && !life.reporter.refuses() {
                 life.report();
@@ -184,7 +188,7 @@ async fn open<'r>(
     tasks.spawn(look.follow(changes, seen));
     let worker = tokio::spawn(worker.act(acting, refused));
     let earlier = reporter.held_before();
-    reporter.take(wanted.digest.clone());
+    reporter.take(wanted);
     let life = Life {
         node,
         begun,
@@ -193,7 +197,8 @@ async fn open<'r>(
         packets: Arc::clone(&packets),
         sent: 0,
         earlier,
-        has_no_tags: false,
+        told_of_tags: false,
+        is_decided: wanted.file.data_plane.is_none(),
         again,
         reporter,
         reported: None,
@@ -278,15 +283,26 @@ impl Life<'_> {
     fn report(&mut self) {
         self.reported = Some(self.node.noted());
         self.reported_at = self.now();
-        let told = Told {
-            bgp: self.node.file().bgp.clone(),
-            addresses: self.node.for_routers(),
-        };
-        self.reporter.bird.tell(told);
+        self.is_decided |= self.reported_at >= DECIDED_AFTER;
+        // BIRD may still tell what an earlier process decided: until this one has, it goes on to.
+        if self.is_decided {
+            let told = Told {
+                bgp: self.node.file().bgp.clone(),
+                addresses: self.node.for_routers(),
+            };
+            self.reporter.bird.tell(told);
+        }
         let sessions = self.reporter.bird.sessions();
         let (node, reporter) = (&self.node, &mut self.reporter);
         reporter.report(node.statuses(), |shown| {
             shown.addresses.clone_from(&node.file().addresses);
+            shown.node.clone_from(&node.file().node);
+            let routers = node.file().bgp.iter().flat_map(|bgp| &bgp.peers);
+            let routers = routers.map(|peer| {
+                let at = SocketAddr::new(peer.peer_address, peer.peer_port);
+                (peer.name.clone(), at)
+            });
+            shown.routers = routers.collect();
             shown.members = node.members();
             shown.counters = node.counters().clone();
             shown.probes = node.probes().cloned();
@@ -328,23 +344,29 @@ impl Life<'_> {
             self.again.notify_one();
             return;
         }
-        let held = self.node.held();
-        let is_untagged =
-            |one: &Present| !one.is_ours && held.contains(&(one.interface, one.address));
-        if kernel.present.iter().any(is_untagged) && !std::mem::replace(&mut self.has_no_tags, true)
-        {
-            tracing::warn!(
-                "this kernel does not keep who put an address on an interface (Linux before 5.18, or it was put there by hand); an address that a crash leaves is known by the file and the last ack only"
-            );
+        if !kernel.has_tags {
+            if !std::mem::replace(&mut self.told_of_tags, true) {
+                tracing::warn!(
+                    "this kernel does not keep who put an address on an interface (Linux before 5.18); an address counts as one of this program by its flags, its lifetime and the last ack"
+                );
+            }
+            let held = self.node.held().into_iter();
+            self.earlier.extend(held.map(|(_, address)| address));
         }
         // An address that routers are told of need not be on an interface because of this program.
         let addresses = self.node.file().addresses.iter();
         let told = addresses.filter(|one| one.mode == Mode::Bgp);
         let told: BTreeSet<IpAddr> = told.map(|one| one.address).collect();
-        let earlier = |address| self.earlier.contains(address) && !told.contains(address);
-        let present = kernel.present.iter().map(|one| Present {
-            is_ours: one.is_ours || earlier(&one.address),
-            ..*one
+        let was_held = |address| self.earlier.contains(address) && !told.contains(address);
+        let present = kernel.found.iter().map(|one| Present {
+            interface: one.interface,
+            address: one.address,
+            is_ours: match one.origin {
+                Origin::Ours => true,
+                Origin::Alike => was_held(&one.address),
+                Origin::Foreign => false,
+            },
+            is_expiring: one.is_expiring,
         });
         let present: Vec<Present> = present.collect();
         self.node.set_addresses(now, &present);
@@ -352,7 +374,7 @@ impl Life<'_> {
 
     /// Takes a new file.
     fn change(&mut self, new: Wanted, keys: &mut Option<crate::key::Keys>) {
-        self.reporter.take(new.digest);
+        self.reporter.take(&new);
         if let Some(new) = &new.keys
             && Some(new) != keys.as_ref()
         {
@@ -369,6 +391,7 @@ impl Life<'_> {
     /// Gives up what others can take, and then the rest.
     async fn leave(&mut self) {
         let now = self.now();
+        self.is_decided = true;
         self.node.leave(now);
         let end = self.begun + now + LEAVE;
         while Instant::now() < end {
@@ -485,6 +508,10 @@ fn tell(event: &Event) {
         Event::SameName(at) => {
             tracing::error!(%at, "another member has the name of this node; give each node another name");
         }
+        Event::OtherKey(at) => tracing::warn!(
+            %at,
+            "the datagrams of a peer cannot be opened: its key differs; give both hosts the same key-file. If it has the same, another host sends under its address"
+        ),
         Event::TooManyUnable(count) => tracing::error!(
             count,
             "more addresses cannot be held here than the members can be told; this node holds none. See why they are not ready"
@@ -523,5 +550,7 @@ const PRIVILEGES: &str = "the announcer needs CAP_NET_ADMIN and CAP_NET_RAW";
 const A_BIND: &str = "give an address of this host and a port that is free";
 /// Datagrams that are taken in one turn.
 const AT_ONCE: usize = 512;
+/// A data plane of which nothing is known for so long does not serve.
+const DECIDED_AFTER: Duration = Duration::from_secs(2);
 /// Reports are no more frequent, unless one is the first or the last.
 const REPORT_EVERY: Duration = Duration::from_millis(20);

@@ -15,17 +15,41 @@ use rtnetlink::packet_route::route::{
     RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteScope, RouteType,
 };
 use rtnetlink::{
-    AddressMessageBuilder, Error, Handle, MulticastGroup, RouteMessageBuilder,
+    AddressAddRequest, AddressMessageBuilder, Error, Handle, MulticastGroup, RouteMessageBuilder,
     new_multicast_connection,
 };
 use tokio::sync::mpsc;
 
 use crate::network::{Interface, Network, Route};
-use crate::node::Present;
 
 /// The kernel's tables of the network.
 #[derive(Clone)]
-pub(super) struct Netlink(Handle);
+pub(super) struct Netlink {
+    handle: Handle,
+    /// Whether the kernel keeps who put an address on an interface.
+    has_tags: bool,
+}
+
+/// An address, without a network around it, that is on an interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Found {
+    pub(super) interface: u32,
+    pub(super) address: IpAddr,
+    pub(super) origin: Origin,
+    /// Whether its lifetime is to be renewed, if this node holds it.
+    pub(super) is_expiring: bool,
+}
+
+/// Who put an address on an interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Origin {
+    /// A process of ours, as its tag says.
+    Ours,
+    /// The kernel has no tags, and the address has the flags and the lifetime of ours.
+    Alike,
+    /// Something else.
+    Foreign,
+}
 
 impl Netlink {
     /// A connection to the kernel, and what arrives when something changes.
@@ -45,64 +69,78 @@ impl Netlink {
                 changed.try_send(()).ok();
             }
         });
-        Ok((Self(handle), changes))
+        let release = std::fs::read_to_string("/proc/sys/kernel/osrelease");
+        let has_tags = release.is_ok_and(|release| keeps_tags(&release));
+        Ok((Self { handle, has_tags }, changes))
     }
 
     /// The interfaces and routes.
     pub(super) async fn network(&self) -> Result<Network, Error> {
-        let links: Vec<LinkMessage> = self.0.link().get().execute().try_collect().await?;
+        let links: Vec<LinkMessage> = self.handle.link().get().execute().try_collect().await?;
         let v4 = RouteMessageBuilder::<Ipv4Addr>::new().build();
         let v6 = RouteMessageBuilder::<Ipv6Addr>::new().build();
-        let mut routes: Vec<RouteMessage> = self.0.route().get(v4).execute().try_collect().await?;
+        let mut routes: Vec<RouteMessage> =
+            self.handle.route().get(v4).execute().try_collect().await?;
         // A host may have no IPv6 at all.
         let more: Result<Vec<RouteMessage>, Error> =
-            self.0.route().get(v6).execute().try_collect().await;
+            self.handle.route().get(v6).execute().try_collect().await;
         routes.extend(more.unwrap_or_default());
         let interfaces = links.iter().filter_map(interface).collect();
         let routes = routes.iter().filter_map(route).collect();
         Ok(Network::new(interfaces, routes))
     }
 
-    /// The addresses that look as if a process of ours had put them on interfaces. Those with the tag are ours; kernels before 5.18
-    /// have no tags.
-    pub(super) async fn addresses(&self) -> Result<Vec<Present>, Error> {
-        let all: Vec<AddressMessage> = self.0.address().get().execute().try_collect().await?;
-        Ok(all.iter().filter_map(present).collect())
+    /// Whether the kernel keeps who put an address on an interface.
+    pub(super) const fn has_tags(&self) -> bool {
+        self.has_tags
     }
 
-    /// Whether the address itself, without a network around it, is on the interface.
-    async fn has(&self, interface: u32, address: IpAddr) -> Result<bool, Error> {
-        let all: Vec<AddressMessage> = self.0.address().get().execute().try_collect().await?;
-        let is_it = |one: &AddressMessage| {
-            one.header.index == interface && single(one).is_some_and(|single| single == address)
+    /// The addresses without a network around them.
+    pub(super) async fn addresses(&self) -> Result<Vec<Found>, Error> {
+        let all = self.handle.address().get().execute();
+        let all: Vec<AddressMessage> = all.try_collect().await?;
+        let all = all.iter().filter_map(|one| found(one, self.has_tags));
+        Ok(all.collect())
+    }
+
+    /// Puts an address on an interface. One that is there already is no error, and stays as it is. Returns whose it is.
+    pub(super) async fn add(&self, interface: u32, address: IpAddr) -> Result<Origin, Error> {
+        let error = match self.request(interface, address).execute().await {
+            Ok(()) => return Ok(Origin::Ours),
+            Err(error) => error,
         };
-        Ok(all.iter().any(is_it))
+        if !is(&error, &[libc::EEXIST]) {
+            return Err(error);
+        }
+        let there = self.addresses().await.unwrap_or_default();
+        let mut there = there.iter();
+        let it = there.find(|one| (one.interface, one.address) == (interface, address));
+        it.map(|one| one.origin).ok_or(error)
     }
 
-    /// Puts an address on an interface. One that is there already is no error.
-    pub(super) async fn add(&self, interface: u32, address: IpAddr) -> Result<(), Error> {
+    /// Gives an address of ours its whole lifetime again. Its connections notice nothing.
+    pub(super) async fn renew(&self, interface: u32, address: IpAddr) -> Result<(), Error> {
+        self.request(interface, address).replace().execute().await
+    }
+
+    fn request(&self, interface: u32, address: IpAddr) -> AddressAddRequest {
         let length = if address.is_ipv4() { 32 } else { 128 };
-        let mut request = self.0.address().add(interface, address, length);
+        let mut request = self.handle.address().add(interface, address, length);
         let attributes = &mut request.message_mut().attributes;
         let mut flags = AddressFlags::Noprefixroute;
+        let mut life = CacheInfo::default();
+        life.ifa_valid = LIFETIME;
+        life.ifa_preferred = LIFETIME;
         if address.is_ipv6() {
             // We have asked the network ourselves.
             flags |= AddressFlags::Nodad;
-            // A preferred lifetime of 0: the host uses the address for no connection of its own.
-            let mut life = CacheInfo::default();
+            // The host uses the address for no connection of its own.
             life.ifa_preferred = 0;
-            life.ifa_valid = u32::MAX;
-            attributes.push(AddressAttribute::CacheInfo(life));
         }
+        attributes.push(AddressAttribute::CacheInfo(life));
         attributes.push(AddressAttribute::Flags(flags));
         attributes.push(AddressAttribute::Protocol(AddressProtocol::Other(OURS)));
-        match request.execute().await {
-            Err(error) if is(&error, &[libc::EEXIST]) => match self.has(interface, address).await {
-                Ok(true) => Ok(()),
-                _ => Err(error),
-            },
-            done => done,
-        }
+        request
     }
 
     /// Takes an address from an interface. One that is not there is no error, nor is an interface that is not there.
@@ -117,7 +155,7 @@ impl Netlink {
                 .address(address, 128)
                 .build(),
         };
-        match self.0.address().del(message).execute().await {
+        match self.handle.address().del(message).execute().await {
             Err(error) if is(&error, &[libc::EADDRNOTAVAIL, libc::ENODEV]) => Ok(()),
             done => done,
         }
@@ -210,19 +248,116 @@ fn single(message: &AddressMessage) -> Option<IpAddr> {
     (message.header.prefix_len == length).then_some(address)
 }
 
-fn present(message: &AddressMessage) -> Option<Present> {
+fn found(message: &AddressMessage, has_tags: bool) -> Option<Found> {
     let address = single(message)?;
-    let has = |is_it: &dyn Fn(&AddressAttribute) -> bool| message.attributes.iter().any(is_it);
-    let is_ours = has(&|it| *it == AddressAttribute::Protocol(AddressProtocol::Other(OURS)));
-    let is_alike = has(
-        &|it| matches!(it, AddressAttribute::Flags(flags) if flags.contains(AddressFlags::Noprefixroute)),
-    );
-    (is_ours || is_alike).then_some(Present {
+    let (mut is_tagged, mut is_without_route, mut left) = (false, false, u32::MAX);
+    for attribute in &message.attributes {
+        match attribute {
+            AddressAttribute::Protocol(tag) => is_tagged = *tag == AddressProtocol::Other(OURS),
+            AddressAttribute::Flags(flags) => {
+                is_without_route = flags.contains(AddressFlags::Noprefixroute);
+            }
+            AddressAttribute::CacheInfo(life) => left = life.ifa_valid,
+            _ => {}
+        }
+    }
+    let origin = match is_tagged {
+        true => Origin::Ours,
+        false if !has_tags && is_without_route && left <= LIFETIME => Origin::Alike,
+        false => Origin::Foreign,
+    };
+    Some(Found {
         interface: message.header.index,
         address,
-        is_ours,
+        origin,
+        // Earlier versions gave addresses no end.
+        is_expiring: left < LIFETIME - RENEWED_AFTER || left == u32::MAX,
     })
 }
 
-/// The tag of our addresses (IFA_PROTO, Linux 5.18 and later).
+/// Whether a kernel of this release reports the tags of addresses (IFA_PROTO): Linux 5.18 and later.
+fn keeps_tags(release: &str) -> bool {
+    let mut numbers = release.split(|letter: char| !letter.is_ascii_digit());
+    let mut next = || numbers.next().and_then(|number| number.parse::<u32>().ok());
+    (next(), next()) >= (Some(5), Some(18))
+}
+
+/// The tag of our addresses.
 const OURS: u8 = 0xba;
+/// The seconds for which the kernel keeps an address of ours without a word from the announcer: longer than a start of the announcer
+/// takes, for which addresses are not to move.
+const LIFETIME: u32 = 60;
+/// A lifetime is renewed when so many seconds of it have passed.
+const RENEWED_AFTER: u32 = 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kernels_keep_tags_since_5_18() {
+        for (release, keeps) in [
+            ("5.17.9-generic", false),
+            ("5.18.0", true),
+            ("5.4.0-1100-aws", false),
+            ("6.1.0-13-amd64", true),
+            ("4.18.0-477.el8", false),
+            ("", false),
+        ] {
+            assert_eq!(keeps_tags(release), keeps, "{release}");
+        }
+    }
+
+    #[test]
+    fn an_address_of_a_host_is_not_ours_though_it_looks_alike() {
+        let message = |tag: Option<u8>, flags, left| {
+            let mut message = AddressMessageBuilder::<Ipv4Addr>::new()
+                .index(2)
+                .address(Ipv4Addr::new(192, 0, 2, 1), 32)
+                .build();
+            let mut life = CacheInfo::default();
+            life.ifa_valid = left;
+            let tag = tag.map(|tag| AddressAttribute::Protocol(AddressProtocol::Other(tag)));
+            message.attributes.extend(tag);
+            let more = [
+                AddressAttribute::Flags(flags),
+                AddressAttribute::CacheInfo(life),
+            ];
+            message.attributes.extend(more);
+            message
+        };
+        let without_route = AddressFlags::Noprefixroute;
+        let none = AddressFlags::empty();
+        for (tag, flags, left, with_tags, without_tags) in [
+            (Some(OURS), without_route, 50, Origin::Ours, Origin::Ours),
+            (
+                None,
+                without_route,
+                u32::MAX,
+                Origin::Foreign,
+                Origin::Foreign,
+            ),
+            (None, without_route, 50, Origin::Foreign, Origin::Alike),
+            (None, none, 50, Origin::Foreign, Origin::Foreign),
+            (
+                Some(3),
+                without_route,
+                u32::MAX,
+                Origin::Foreign,
+                Origin::Foreign,
+            ),
+        ] {
+            let message = message(tag, flags, left);
+            assert_eq!(found(&message, true).unwrap().origin, with_tags);
+            assert_eq!(found(&message, false).unwrap().origin, without_tags);
+        }
+        let is_expiring = |left| {
+            let message = message(Some(OURS), without_route, left);
+            found(&message, true).unwrap().is_expiring
+        };
+        assert_eq!(
+            [60, 40, 39, 1, u32::MAX].map(is_expiring),
+            [false, false, true, true, true]
+        );
+    }
+}

@@ -18,7 +18,7 @@ pub(super) fn check(bytes: &[u8]) {
     let mut member = Membership::new(now, own, vec![at(1), at(2)], 1);
     member.say(
         now,
-        State::new("edge1".to_owned(), Some(1), Vec::new(), Vec::new()),
+        State::new("edge1".to_owned(), Some(1), 0, &[], Vec::new()),
     );
     member.tick(now);
     member.take_sends();

@@ -8,7 +8,7 @@ use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
 use super::super::{Action, DataPlane, Event, Node, Present, Start};
-use crate::file;
+use crate::file::{self, Announce};
 use crate::frames::{self, Mac};
 use crate::key::{self, Keys};
 use crate::network::{Interface, Network, Route};
@@ -50,6 +50,8 @@ pub(super) enum Fault {
     Refuse(usize, bool),
     /// Of two hosts neither gets the datagrams of the other, but its frames.
     Block(usize, usize),
+    /// Its file has so many of a hundred addresses.
+    File(usize, usize),
 }
 
 struct Host {
@@ -68,6 +70,8 @@ struct Host {
     refuses: bool,
     /// So many of the addresses it is not ready to serve, as its file has it.
     unready: usize,
+    /// Its file does not have these addresses.
+    lacks: BTreeSet<IpAddr>,
 }
 
 impl Host {
@@ -82,7 +86,7 @@ impl Host {
             name: "eth0".to_owned(),
             mac: self.mac,
         };
-        let routes = ["192.0.2.0/23", "2001:db8::/64"].map(|to| Route {
+        let routes = ["192.0.0.0/16", "2001:db8::/64"].map(|to| Route {
             interface: 1,
             to: to.parse().unwrap(),
             is_link: true,
@@ -96,6 +100,7 @@ impl Host {
             interface: 1,
             address: *address,
             is_ours: true,
+            is_expiring: false,
         });
         each.collect()
     }
@@ -124,6 +129,8 @@ pub(super) struct World {
     loss: u32,
     delay: Duration,
     keys: Keys,
+    /// This host has another key when it starts.
+    pub(super) stranger: Option<usize>,
     pub(super) addresses: Vec<IpAddr>,
     /// An address that a host has which is no member.
     pub(super) foreign: Option<IpAddr>,
@@ -183,6 +190,7 @@ impl World {
             loss: 0,
             delay: LEAST_DELAY,
             keys: key::parse(line.as_bytes()).unwrap(),
+            stranger: None,
             addresses: (1..=addresses).map(address).collect(),
             foreign: None,
             moves: Vec::new(),
@@ -209,6 +217,7 @@ impl World {
                 has_link: true,
                 refuses: false,
                 unready: 0,
+                lacks: BTreeSet::new(),
             });
         }
         (0..hosts).for_each(|number| world.begin(number));
@@ -382,6 +391,7 @@ impl World {
                     self.hosts[number].holds.remove(&address);
                 }
                 Action::Tell(Event::Address(status)) if status.detail.len() < 40 => {}
+                Action::Renew { .. } => {}
                 Action::Locate(_) => unreachable!("each knows where it is"),
                 Action::Tell(event) => {
                     let line = format!("{:?} edge{}: {event:?}", self.now, number + 1);
@@ -474,6 +484,12 @@ impl World {
             let holders: Vec<usize> = holders.map(|(number, _)| number + 1).collect();
             let told = self.told.join("\n");
             let seen = self.seen(*address);
+            let mut hosts = self.hosts.iter();
+            let has_file = |host: &Host| host.node.is_some() && !host.lacks.contains(address);
+            if !hosts.any(has_file) {
+                assert!(holders.is_empty(), "{address}\n{told}\n{seen}");
+                continue;
+            }
             assert_eq!(
                 holders.len(),
                 1,
@@ -531,6 +547,7 @@ impl World {
             self.fault(Fault::DataPlane(number, true));
             self.fault(Fault::Refuse(number, false));
             self.fault(Fault::Link(number, true));
+            self.fault(Fault::File(number, 100));
             if self.hosts[number].node.is_none() {
                 self.fault(Fault::Start(number));
             }
@@ -540,7 +557,7 @@ impl World {
     pub(super) fn any_fault(&mut self) -> Fault {
         let one = self.random(self.count());
         let other = self.random(self.count());
-        match self.random(16) {
+        match self.random(18) {
             0 => Fault::Kill(one),
             1 => Fault::Restart(one),
             2 => Fault::Start(one),
@@ -554,6 +571,7 @@ impl World {
             11 | 12 => Fault::Link(one, !self.hosts[one].has_link),
             13 => Fault::Flush(one),
             14 => Fault::Refuse(one, !self.hosts[one].refuses),
+            15 | 16 => Fault::File(one, [0, 30, 80, 100][self.random(4)]),
             _ => Fault::DataPlane(one, !self.hosts[one].is_ready),
         }
     }
@@ -614,6 +632,15 @@ impl World {
                 self.look(number);
             }
             Fault::Refuse(number, refuses) => self.hosts[number].refuses = refuses,
+            Fault::File(number, percent) => {
+                let addresses = self.addresses.clone();
+                let lacks = addresses
+                    .into_iter()
+                    .filter(|_| self.random(100) >= percent);
+                self.hosts[number].lacks = lacks.collect();
+                let file = self.file_of(number);
+                self.with_node(number, |node| node.set_file(now, file));
+            }
             Fault::Block(one, other) => {
                 self.blocked.extend([(one, other), (other, one)]);
             }
@@ -644,18 +671,18 @@ impl World {
         self.act(number);
     }
 
-    /// Starts an announcer. Its kernel still has what an earlier one left.
-    fn begin(&mut self, number: usize) {
+    fn file_of(&self, number: usize) -> Announce {
         let names: Vec<String> = (1..=self.hosts.len())
             .map(|one| format!("edge{one}"))
             .collect();
-        let unready = self.hosts[number].unready;
+        let host = &self.hosts[number];
         let addresses = self.addresses.iter().enumerate();
-        let addresses = addresses.map(|(index, address)| {
+        let addresses = addresses.filter(|(_, address)| !host.lacks.contains(*address));
+        let each = addresses.map(|(index, address)| {
             format!(
                 "  - {{address: \"{address}\", mode: l2, nodes: [{}], ready: {}}}\n",
                 names.join(", "),
-                index >= unready
+                index >= host.unready
             )
         });
         let text = format!(
@@ -663,12 +690,21 @@ impl World {
 node: edge{}
 members: {{bind: \"0.0.0.0:7956\", peers: [\"10.0.0.1:7956\", \"10.0.0.2:7956\"], key-file: k}}
 data-plane: {{socket: s}}
-addresses:
-{}",
+{}{}",
             number + 1,
-            addresses.collect::<String>()
+            if host.lacks.len() < self.addresses.len() {
+                "addresses:\n"
+            } else {
+                ""
+            },
+            each.collect::<String>()
         );
-        let file = file::parse(text.as_bytes()).unwrap();
+        file::parse(text.as_bytes()).unwrap()
+    }
+
+    /// Starts an announcer. Its kernel still has what an earlier one left.
+    fn begin(&mut self, number: usize) {
+        let file = self.file_of(number);
         let mut boot = [0; 7];
         self.random.fill(&mut boot);
         let start = Start {
@@ -678,7 +714,12 @@ addresses:
             boot,
             seed: self.random.random(),
         };
-        let mut node = Node::new(self.now, 0, file, Some((&self.keys, start)));
+        let other = key::parse(b"Hx4dHBsaGRgXFhUUExIREA8ODQwLCgkIBwYFBAMCAQA=").unwrap();
+        let keys = match self.stranger == Some(number) {
+            true => &other,
+            false => &self.keys,
+        };
+        let mut node = Node::new(self.now, 0, file, Some((keys, start)));
         let host = &mut self.hosts[number];
         host.has_power = true;
         host.inbox.clear();

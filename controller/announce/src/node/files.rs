@@ -1,0 +1,251 @@
+//! Which addresses the other members have in their files.
+//!
+//! A member cannot hold an address that is not in its file yet, and says nothing of it. So with its state it tells a digest of the
+//! addresses of its file that name it. If those of this node's file that name it have the same digest, the files agree about it, as
+//! they nearly always do. If not, it is asked for the addresses of which it would be the owner.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use crate::file::{Address, Announce, Mode};
+use crate::membership::State;
+use crate::owner::hash;
+
+/// The addresses in the files of the other members, as far as this node knows.
+#[derive(Debug, Default)]
+pub(super) struct Files {
+    /// Of this node's file: the digest of the addresses that name a member.
+    digests: BTreeMap<String, u64>,
+    /// The living members that have told a digest.
+    members: BTreeMap<String, Member>,
+}
+
+#[derive(Debug)]
+struct Member {
+    /// The digest that it told last.
+    told: u64,
+    /// Its file differs from this node's.
+    differs: Option<Difference>,
+}
+
+/// What is known of a file that differs.
+#[derive(Debug, Default)]
+struct Difference {
+    /// The addresses of which it is known whether the file has them, each with the digest of that file.
+    known: BTreeMap<IpAddr, (u64, bool)>,
+    /// The file with this digest has no others than those that are known.
+    complete: Option<u64>,
+    /// Until then a file that is about to come is waited for.
+    grace: Option<Duration>,
+    /// When the member is asked next.
+    ask: Duration,
+    /// How often it was asked since its last answer.
+    asked: u32,
+    /// Whether there is something to ask.
+    has_questions: bool,
+}
+
+impl Difference {
+    /// Whether the file of this digest has the address; `None`: it has to be asked.
+    fn is_known(&self, digest: u64, address: IpAddr) -> Option<bool> {
+        match self.known.get(&address) {
+            Some((of, has)) => (*of == digest).then_some(*has),
+            None => (self.complete == Some(digest)).then_some(false),
+        }
+    }
+}
+
+impl Files {
+    /// What is known with this file of this node.
+    pub(super) fn of(file: &Announce) -> Self {
+        Self {
+            digests: digests(file),
+            members: BTreeMap::new(),
+        }
+    }
+
+    /// The digest of the addresses that name the member in the file of this node.
+    pub(super) fn digest(&self, name: &str) -> u64 {
+        self.digests.get(name).copied().unwrap_or_default()
+    }
+
+    /// This node has another file.
+    pub(super) fn set_file(&mut self, now: Duration, old: &Announce, new: &Announce) {
+        let before = std::mem::replace(&mut self.digests, digests(new));
+        for (name, member) in &mut self.members {
+            let digest = self.digests.get(name).copied().unwrap_or_default();
+            if digest == member.told {
+                member.differs = None;
+            } else if member.differs.is_none() {
+                // The same file usually comes to the member as well, a moment later.
+                let was = before.get(name).copied().unwrap_or_default();
+                member.differs = Some(Difference {
+                    grace: Some(now + GRACE),
+                    ask: now + GRACE,
+                    ..of_equal(old, name, was)
+                });
+            }
+        }
+    }
+
+    /// These are the living others now, and this is what they told.
+    pub(super) fn hear(
+        &mut self,
+        now: Duration,
+        file: &Announce,
+        others: &[(String, Option<State>)],
+    ) {
+        let told = |name: &str| {
+            others
+                .iter()
+                .any(|(other, state)| other == name && state.is_some())
+        };
+        self.members.retain(|name, _| told(name));
+        for (name, state) in others {
+            let Some(told) = state.as_ref().map(|state| state.file) else {
+                continue;
+            };
+            let digest = self.digest(name);
+            let is_same = told == digest;
+            let Some(member) = self.members.get_mut(name) else {
+                let difference = || Difference {
+                    grace: Some(now + GRACE),
+                    ask: now + ASK_AFTER,
+                    ..Difference::default()
+                };
+                let differs = (!is_same).then(difference);
+                self.members.insert(name.clone(), Member { told, differs });
+                continue;
+            };
+            member.told = told;
+            match &mut member.differs {
+                differs if is_same => *differs = None,
+                Some(_) => {}
+                none => {
+                    *none = Some(Difference {
+                        ask: now + ASK_AFTER,
+                        ..of_equal(file, name, digest)
+                    });
+                }
+            }
+        }
+    }
+
+    /// Whether the member counts as one that has the address in its file. `is_held`: this node holds it, and gives it to nobody who
+    /// has not said that it has it.
+    pub(super) fn has(&self, name: &str, address: &Address, is_held: bool) -> bool {
+        let is_named = || address.nodes.iter().any(|node| node == name);
+        let differs = self.members.get(name).and_then(|it| it.differs.as_ref());
+        let Some(difference) = differs else {
+            return is_named();
+        };
+        let known = difference.known.get(&address.address);
+        let has = known.is_some_and(|(_, has)| *has);
+        has || difference.grace.is_some() && !is_held && is_named()
+    }
+
+    /// The members whose answer of the address is missing.
+    pub(super) fn unsure(&self, address: IpAddr) -> impl Iterator<Item = &str> {
+        self.members.iter().filter_map(move |(name, member)| {
+            let difference = member.differs.as_ref()?;
+            let known = difference.is_known(member.told, address);
+            known.is_none().then_some(&**name)
+        })
+    }
+
+    /// These are all the questions that are open, by member. Those that are due are returned.
+    pub(super) fn ask(
+        &mut self,
+        now: Duration,
+        mut open: BTreeMap<String, Vec<IpAddr>>,
+    ) -> Vec<(String, Vec<IpAddr>)> {
+        let mut due = Vec::new();
+        for (name, member) in &mut self.members {
+            let Some(difference) = &mut member.differs else {
+                continue;
+            };
+            let questions = open.remove(name).unwrap_or_default();
+            difference.has_questions = !questions.is_empty();
+            if difference.has_questions && difference.ask <= now {
+                let pause = ASK_EVERY * (1 << difference.asked.min(MOST_DOUBLINGS));
+                difference.ask = now + pause;
+                difference.asked += 1;
+                due.push((name.clone(), questions));
+            }
+        }
+        due
+    }
+
+    /// A member answered: the file of this digest has these addresses, or has them not. False: that changes nothing.
+    pub(super) fn answered(&mut self, name: &str, digest: u64, has: &[(IpAddr, bool)]) -> bool {
+        let member = self.members.get_mut(name);
+        let Some(difference) = member.and_then(|member| member.differs.as_mut()) else {
+            return false;
+        };
+        difference.asked = 0;
+        difference
+            .known
+            .extend(has.iter().map(|(address, has)| (*address, (digest, *has))));
+        true
+    }
+
+    /// When [`Files::tick`] is to be called.
+    pub(super) fn deadline(&self) -> Option<Duration> {
+        let differing = self.members.values().filter_map(|it| it.differs.as_ref());
+        let times = differing.flat_map(|difference| {
+            let ask = difference.has_questions.then_some(difference.ask);
+            ask.into_iter().chain(difference.grace)
+        });
+        times.min()
+    }
+
+    /// Whether the owners are to be chosen again: something is to be asked, or is not waited for any more.
+    pub(super) fn tick(&mut self, now: Duration) -> bool {
+        let is_due = self.deadline().is_some_and(|due| due <= now);
+        for member in self.members.values_mut() {
+            if let Some(difference) = &mut member.differs {
+                difference.grace = difference.grace.filter(|grace| *grace > now);
+            }
+        }
+        is_due
+    }
+}
+
+/// The file of a member that had the same addresses as this one.
+fn of_equal(file: &Announce, name: &str, digest: u64) -> Difference {
+    let naming = naming(file).filter(|one| one.nodes.iter().any(|node| node == name));
+    Difference {
+        known: naming.map(|one| (one.address, (digest, true))).collect(),
+        complete: Some(digest),
+        ..Difference::default()
+    }
+}
+
+/// The addresses that one member holds at a time.
+fn naming(file: &Announce) -> impl Iterator<Item = &Address> {
+    file.addresses.iter().filter(|one| one.mode == Mode::L2)
+}
+
+/// For each member the digest of the addresses that name it, in whatever order.
+fn digests(file: &Announce) -> BTreeMap<String, u64> {
+    let mut digests = BTreeMap::<String, u64>::new();
+    for one in naming(file) {
+        let hash = hash(*b"file", one.address);
+        for name in &one.nodes {
+            match digests.get_mut(name) {
+                Some(digest) => *digest = digest.wrapping_add(hash),
+                None => drop(digests.insert(name.clone(), hash)),
+            }
+        }
+    }
+    digests
+}
+
+/// How long a new address of this node's file is left to a member that is to hold it, though its file does not have it yet.
+const GRACE: Duration = Duration::from_secs(1);
+/// Files come to all nodes at nearly the same time: a difference that is over sooner is not asked about.
+const ASK_AFTER: Duration = Duration::from_millis(200);
+const ASK_EVERY: Duration = Duration::from_millis(200);
+/// Of a member that does not answer.
+const MOST_DOUBLINGS: u32 = 4;
