@@ -315,7 +315,7 @@ fn connections_of_an_endpoint_can_be_cut_and_are_counted_as_ended() {
 
 /// The reset that this client has heard.
 fn reset_of(client: &mut TcpStream) -> Option<std::io::Error> {
-    client.set_nonblocking(true).unwrap();
+    client.set_nonblocking(true).expect("an option");
     let error = client.read(&mut [0]).err()?;
     (error.kind() == std::io::ErrorKind::ConnectionReset).then_some(error)
 }
