@@ -28,7 +28,7 @@ use crate::probe::Probe;
 use crate::process::config::Config;
 use crate::process::handover::next::InheritedSockets;
 use crate::process::handover::old::{self, Giver};
-use crate::process::handover::{Decision, GiveFlows, Hold, Inherited, Loan};
+use crate::process::handover::{Decision, GiveFlows, Hold, Inherited, LendRequest};
 use crate::process::start_error::StartError;
 use crate::process::succession::Succession;
 use crate::stats::Statistics;
@@ -118,7 +118,7 @@ fn start_with(
     let (admin, wanted) = watch::channel(None);
     let succession = Succession::new();
     let held = Held::new(claims.held, &succession);
-    let (lend, loans) = mpsc::unbounded_channel();
+    let (lend, lend_requests) = mpsc::unbounded_channel();
     let (hold, holds) = mpsc::unbounded_channel();
     let taken = claims.admin.taken.clone();
     let goes_on = claims.sockets.is_some();
@@ -133,7 +133,7 @@ fn start_with(
         sockets: claims.sockets,
         taken,
         failed: Some(failing),
-        loans,
+        lend_requests,
         succession: succession.clone(),
         holds,
     };
@@ -427,7 +427,10 @@ fn start_admin(
     held: &Held,
     wanted: watch::Receiver<Option<Wanted>>,
     stats: &Arc<Statistics>,
-    (lend, holds): (mpsc::UnboundedSender<Loan>, mpsc::UnboundedSender<Hold>),
+    (lend, holds): (
+        mpsc::UnboundedSender<LendRequest>,
+        mpsc::UnboundedSender<Hold>,
+    ),
     ended: CancellationToken,
 ) -> io::Result<JoinHandle<()>> {
     let (succession, stats) = (held.succession.clone(), Arc::clone(stats));
@@ -439,7 +442,7 @@ fn start_admin(
             if let Some(holdings) = held.upgrade() {
                 claims::settle(&holdings);
             }
-            let (lend_admin, loans) = mpsc::unbounded_channel();
+            let (lend_admin, lend_requests) = mpsc::unbounded_channel();
             if let Some(listener) = side.handover {
                 let (locks, held) = (side.locks.clone(), Weak::clone(&held));
                 let giver = Giver {
@@ -472,7 +475,16 @@ fn start_admin(
                 auth,
                 ..
             } = side;
-            admin::serve(listeners, wanted, stats, auth, viewers, loans, leaving).await;
+            admin::serve(
+                listeners,
+                wanted,
+                stats,
+                auth,
+                viewers,
+                lend_requests,
+                leaving,
+            )
+            .await;
             consoles.leave(succession.handed().as_deref()).await;
             if let Some(holdings) = held.upgrade() {
                 let succession = succession.clone();
