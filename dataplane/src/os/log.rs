@@ -22,14 +22,12 @@ pub use ballast_log::{Format, Level, Log, plain};
 /// # Errors
 /// The thread that writes cannot be started.
 pub fn begin(format: Format, level: Level) -> io::Result<Log> {
-    append(io::stdout());
-    append(io::stderr());
     // The library that speaks HTTP/2 would report each frame.
     ballast_log::begin(format, level, &[("h2", LevelFilter::OFF)])
 }
 
 /// Has lines go to the end of a file that a shell has opened by `>`: the process before, or the next one, may write to it, too.
-fn append(stream: impl AsFd) {
+pub fn append(stream: impl AsFd) {
     let is_file = |stat: Stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
     if fstat(&stream).is_ok_and(is_file)
         && let Ok(flags) = fcntl_getfl(&stream)
