@@ -1,13 +1,14 @@
-//! The whole process: what it claims, the threads that it starts (workers, apply, probe, admin, the access log), and how it
-//! ends.
+//! The whole process: what it claims, the threads that it starts (workers, apply, probe, admin, the giver, the access log), and how
+//! it ends.
 
 use std::cell::RefCell;
 use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::net::SocketAddr;
+use std::os::unix::net::UnixListener;
 use std::pin::pin;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -28,7 +29,8 @@ use crate::probe::Probe;
 use crate::process::config::Config;
 use crate::process::handover::next::InheritedSockets;
 use crate::process::handover::old::{self, Giver};
-use crate::process::handover::{Decision, GiveFlows, Hold, Inherited, Loan};
+use crate::process::handover::{Decision, GiveFlows, Hold, Inherited, LendRequest};
+use crate::process::instance_lock::InstanceLocks;
 use crate::process::start_error::StartError;
 use crate::process::succession::Succession;
 use crate::stats::Statistics;
@@ -118,7 +120,7 @@ fn start_with(
     let (admin, wanted) = watch::channel(None);
     let succession = Succession::new();
     let held = Held::new(claims.held, &succession);
-    let (lend, loans) = mpsc::unbounded_channel();
+    let (lend, lend_requests) = mpsc::unbounded_channel();
     let (hold, holds) = mpsc::unbounded_channel();
     let taken = claims.admin.taken.clone();
     let goes_on = claims.sockets.is_some();
@@ -133,7 +135,7 @@ fn start_with(
         sockets: claims.sockets,
         taken,
         failed: Some(failing),
-        loans,
+        lend_requests,
         succession: succession.clone(),
         holds,
     };
@@ -423,13 +425,18 @@ fn start_workers(
 /// Starts the thread that answers at the admin addresses and the runtime sockets until the next process takes over, or this data
 /// plane has ended.
 fn start_admin(
-    side: AdminSide,
+    mut side: AdminSide,
     held: &Held,
     wanted: watch::Receiver<Option<Wanted>>,
     stats: &Arc<Statistics>,
-    (lend, holds): (mpsc::UnboundedSender<Loan>, mpsc::UnboundedSender<Hold>),
+    asks: Asks,
     ended: CancellationToken,
 ) -> io::Result<JoinHandle<()>> {
+    let giver = side.handover.take().map(|listener| {
+        let locks = side.locks.clone();
+        start_giver(listener, locks, held, &stats.shared, asks, ended.clone())
+    });
+    let giver = giver.transpose()?;
     let (succession, stats) = (held.succession.clone(), Arc::clone(stats));
     let held = Arc::downgrade(&held.holdings);
     threads::start("admin", Pace::Quiet, move |runtime| {
@@ -439,24 +446,10 @@ fn start_admin(
             if let Some(holdings) = held.upgrade() {
                 claims::settle(&holdings);
             }
-            let (lend_admin, loans) = mpsc::unbounded_channel();
-            if let Some(listener) = side.handover {
-                let (locks, held) = (side.locks.clone(), Weak::clone(&held));
-                let giver = Giver {
-                    succession: succession.clone(),
-                    give_flows: give_flows(&stats.shared),
-                    threads: vec![lend, lend_admin],
-                    holds,
-                    held: move || {
-                        let files = held.upgrade().map(|held| claims::lend_files(&held));
-                        let mut all = claims::lend_locks(&locks);
-                        all.extend(files.unwrap_or_default());
-                        all
-                    },
-                    busy_with: RefCell::default(),
-                };
-                let giving = old::serve(listener, giver);
-                tokio::task::spawn_local(vital("the path of --handover", giving));
+            let (lend_admin, lend_requests) = mpsc::unbounded_channel();
+            if let Some(giver) = giver {
+                // Where that thread has ended, this process is ending.
+                giver.send(lend_admin).ok();
             }
             let answering = succession.clone().answer(side.locks);
             tokio::task::spawn_local(vital("the next process", answering));
@@ -472,7 +465,16 @@ fn start_admin(
                 auth,
                 ..
             } = side;
-            admin::serve(listeners, wanted, stats, auth, viewers, loans, leaving).await;
+            admin::serve(
+                listeners,
+                wanted,
+                stats,
+                auth,
+                viewers,
+                lend_requests,
+                leaving,
+            )
+            .await;
             consoles.leave(succession.handed().as_deref()).await;
             if let Some(holdings) = held.upgrade() {
                 let succession = succession.clone();
@@ -490,6 +492,53 @@ fn start_admin(
         };
         runtime.block_on(ended.run_until_cancelled(answering));
     })
+}
+
+/// Where apply is asked for its sockets, and to hold still.
+type Asks = (
+    mpsc::UnboundedSender<LendRequest>,
+    mpsc::UnboundedSender<Hold>,
+);
+
+/// Starts the thread that hands over to the next process, once it is sent where the admin thread is asked for its sockets. While
+/// flows go over, their datagrams wait: this thread does not have the low priority of the admin thread.
+fn start_giver(
+    listener: UnixListener,
+    locks: InstanceLocks,
+    held: &Held,
+    shared: &Arc<Shared>,
+    (lend, holds): Asks,
+    ended: CancellationToken,
+) -> io::Result<oneshot::Sender<mpsc::UnboundedSender<LendRequest>>> {
+    let (begin, begins) = oneshot::channel();
+    let (succession, shared) = (held.succession.clone(), Arc::clone(shared));
+    let held = Arc::downgrade(&held.holdings);
+    threads::start("giver", Pace::Even, move |runtime| {
+        let _counted = shared.count_tasks(&runtime);
+        let giving = async {
+            let Ok(lend_admin) = begins.await else {
+                return;
+            };
+            let giver = Giver {
+                succession,
+                give_flows: give_flows(&shared),
+                threads: vec![lend, lend_admin],
+                holds,
+                held: move || {
+                    let files = held.upgrade().map(|held| claims::lend_files(&held));
+                    let mut all = claims::lend_locks(&locks);
+                    all.extend(files.unwrap_or_default());
+                    all
+                },
+                busy_with: RefCell::default(),
+            };
+            old::serve(listener, giver).await;
+            // What was begun goes on.
+            std::future::pending::<()>().await;
+        };
+        runtime.block_on(ended.run_until_cancelled(vital("the path of --handover", giving)));
+    })?;
+    Ok(begin)
 }
 
 fn give_flows(shared: &Arc<Shared>) -> GiveFlows {

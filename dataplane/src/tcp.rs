@@ -22,7 +22,7 @@ use crate::connect::{Caller, Upstream, dial};
 use crate::http;
 use crate::net::relay::{RelayTimeouts, relay, shorter};
 use crate::net::tls::HandshakeError;
-use crate::worker::{Accepted, Connection, HandedOver, Stage, Worker, WorkerPlan};
+use crate::worker::{Accepted, Connection, PassedOn, Stage, Worker, WorkerPlan};
 
 mod accept;
 mod admission;
@@ -36,7 +36,7 @@ pub(crate) use accept::accept_loop;
 use reject::RejectReason;
 
 /// Serves a connection that another worker accepted.
-pub(crate) fn serve_handed_over(worker: &Rc<Worker>, mut handed: HandedOver) {
+pub(crate) fn serve_handed_over(worker: &Rc<Worker>, mut handed: PassedOn) {
     let Some(accepted) = handed.take() else {
         return;
     };

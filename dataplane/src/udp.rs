@@ -132,7 +132,8 @@ impl Flows {
             id: Listener(state.last_id),
             local: local.unwrap_or(key.address),
             key,
-            drops: StdCell::new(0),
+            // Those of an inherited socket were counted by the process before.
+            drops: StdCell::new(sys::datagrams::drops(socket.get_ref()).unwrap_or(0)),
             number: inode(socket.get_ref()),
             is_given: StdCell::new(false),
             socket,
@@ -298,8 +299,9 @@ async fn receive(
             () = receive_some(&worker, &udp, &listener) => continue,
         };
         let is_handed_over = matches!(&last, Some(last) if matches!(last.how, Close::HandedOver));
-        // The next process has the socket, too: it receives what comes, and answers to what came before leave from here.
-        if !is_handed_over {
+        // The next process has the socket, too: it receives what comes. Answers to what came before leave from here, unless the
+        // flows have gone over. A socket that is kept without need would get clients of a group that the next process has left.
+        if !is_handed_over || listener.is_given.get() {
             let now = worker.shared.clock.now();
             let mut state = udp.state.borrow_mut();
             state.listeners.remove(&listener.id);

@@ -67,6 +67,22 @@ pub fn change(bound: &BTreeSet<SocketKey>, old: &Plan, new: &Plan) -> Change {
     }
 }
 
+/// The sockets of all frontends that listen, or would if an operator enabled an endpoint by hand.
+#[must_use]
+pub fn may_be_wanted(plan: &Plan) -> Vec<SocketKey> {
+    let may_listen = |frontend: &&Arc<Frontend>| match frontend.serves() {
+        Serves::Nothing => false,
+        Serves::Http(_) | Serves::Tls(_) => true,
+        Serves::Tcp(backends) | Serves::Udp(backends) => backends
+            .services()
+            .any(|service| !service.endpoints().is_empty()),
+    };
+    let frontends = plan.frontends().iter().filter(may_listen);
+    frontends
+        .flat_map(|frontend| frontend.sockets().iter().cloned())
+        .collect()
+}
+
 /// Whether the endpoint of this address was given another one by hand, and was not removed from the table.
 fn was_moved(address: SocketAddr, before: &Service, new: &Plan) -> bool {
     let after = new.service(before.state().name());

@@ -174,10 +174,10 @@ impl EndpointState {
     }
 
     /// Continues from what another process knows of it: nothing has changed, so that no slow start begins.
-    pub(crate) fn resume(&self, health: ForcedHealth, monitor: Monitor) {
+    pub(crate) fn resume(&self, health: ForcedHealth, monitor: Option<Monitor>) {
         self.verdict
             .store(Verdict::of(health) as u8, Ordering::SeqCst);
-        self.with_monitor(|known| *known = Some(Box::new(monitor)));
+        self.with_monitor(|known| *known = monitor.map(Box::new));
     }
 
     fn set_verdict(&self, verdict: Verdict, now: Moment) -> bool {

@@ -33,8 +33,10 @@ pub struct Monitor {
     pub is_running: bool,
     /// The last result; `None` if there was none yet.
     pub last: Option<CheckResult>,
-    /// Since when it has been up or down.
+    /// Since when it has been up or down in this process.
     pub since: Moment,
+    /// For how long it had been so in the process before.
+    pub earlier: Duration,
     /// Failed checks while the endpoint was up (`chkfail`).
     pub failed: u64,
     /// How often the endpoint went down (`chkdown`).
@@ -84,6 +86,7 @@ impl Monitor {
             is_running: false,
             last: None,
             since: now,
+            earlier: Duration::ZERO,
             failed: 0,
             downs: 0,
             flaps: 0,
@@ -99,6 +102,7 @@ impl Monitor {
         }
         Self {
             since: self.since,
+            earlier: self.earlier,
             failed: self.failed,
             downs: self.downs,
             flaps: self.flaps,
@@ -147,18 +151,24 @@ impl Monitor {
 
     fn rise(&mut self, now: Moment) -> Transition {
         self.points = self.most();
-        self.since = now;
+        (self.since, self.earlier) = (now, Duration::ZERO);
         Transition::Up
     }
 
     fn fall(&mut self, now: Moment) -> Transition {
         self.points = 0;
-        if self.downs > 0 && now.since(self.since) < STEADY {
+        if self.downs > 0 && self.age(now) < STEADY {
             self.flaps += 1;
         }
         self.downs += 1;
-        self.since = now;
+        (self.since, self.earlier) = (now, Duration::ZERO);
         Transition::Down
+    }
+
+    /// For how long it has been up or down.
+    #[must_use]
+    pub fn age(&self, now: Moment) -> Duration {
+        now.since(self.since).saturating_add(self.earlier)
     }
 
     /// Whether the endpoint is up.

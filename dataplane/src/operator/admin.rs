@@ -40,7 +40,7 @@ use self::connections::Connections;
 use self::handler::{Handler, Peer};
 use crate::operator::admin::auth::Auth;
 use crate::os::panics::vital;
-use crate::process::handover::Loans;
+use crate::process::handover::LendRequests;
 use crate::process::handover::old::HandedOver;
 use crate::stats::{self, Statistics};
 
@@ -52,7 +52,7 @@ pub(crate) async fn serve(
     stats: Arc<Statistics>,
     auth: Option<Auth>,
     viewers: Viewers,
-    mut loans: Loans,
+    mut lend_requests: LendRequests,
     leaving: impl Future<Output = Option<Arc<HandedOver>>>,
 ) {
     let mut leaving = pin!(leaving);
@@ -98,11 +98,11 @@ pub(crate) async fn serve(
                 break leaving.as_mut().await;
             },
             // A process that has asked and gone needs no answer.
-            Some(loan) = loans.recv() => drop(loan.send(listeners.lend())),
+            Some(request) = lend_requests.recv() => drop(request.send(listeners.lend())),
             handed = leaving.as_mut() => break handed,
         }
     };
-    drop(loans);
+    drop(lend_requests);
     for (purpose, listener) in listeners.close(handed.as_deref()).await {
         connections.accept_rest(&listener, purpose);
     }

@@ -14,6 +14,22 @@ use rustix::fs::OFlags;
 use crate::os::reserve::{self, Opened};
 use crate::os::rights;
 
+/// The folder that `path` is, or that the file there is in.
+pub(crate) fn folder_of(path: &Path) -> PathBuf {
+    if path.is_dir() {
+        return path.into();
+    }
+    parent_of(path)
+}
+
+/// The folder that `path` is in.
+pub(crate) fn parent_of(path: &Path) -> PathBuf {
+    match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder.into(),
+        _ => PathBuf::from("."),
+    }
+}
+
 /// Why a file cannot be used.
 #[derive(Debug)]
 pub(crate) enum Fault {

@@ -4,10 +4,12 @@
 //! each writes to standard error and to standard output, so a full pipe or disk stops no other thread.
 
 use std::io;
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use ballast_core::moment::Moment;
+use rustix::fs::{FileType, OFlags, Stat, fcntl_getfl, fcntl_setfl, fstat};
 use tracing::level_filters::LevelFilter;
 
 pub(crate) use ballast_log::{
@@ -22,6 +24,17 @@ pub use ballast_log::{Format, Level, Log, plain};
 pub fn begin(format: Format, level: Level) -> io::Result<Log> {
     // The library that speaks HTTP/2 would report each frame.
     ballast_log::begin(format, level, &[("h2", LevelFilter::OFF)])
+}
+
+/// Has lines go to the end of a file that a shell has opened by `>`: the process before, or the next one, may write to it, too.
+pub fn append(stream: impl AsFd) {
+    let is_file = |stat: Stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+    if fstat(&stream).is_ok_and(is_file)
+        && let Ok(flags) = fcntl_getfl(&stream)
+    {
+        // Where it is not permitted, lines go where they went.
+        fcntl_setfl(&stream, flags | OFlags::APPEND).ok();
+    }
 }
 
 /// Limits a log line that may occur many times a second to one in each interval.

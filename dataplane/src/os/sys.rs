@@ -82,31 +82,6 @@ fn schedule_this_thread(policy: libc::c_int, slice: Duration) -> io::Result<()> 
     Ok(())
 }
 
-/// The pid of the process at the other end of a connected unix socket. `None`: it is not in this process's pid namespace.
-pub fn peer_pid(socket: &impl AsFd) -> io::Result<Option<u32>> {
-    let mut peer = libc::ucred {
-        pid: 0,
-        uid: 0,
-        gid: 0,
-    };
-    let mut length = libc::socklen_t::try_from(size_of_val(&peer)).unwrap_or(0);
-    // SAFETY: the descriptor is open for as long as `socket` is borrowed; the kernel writes at most `length` bytes into
-    // `peer`, which is exactly its size, and the length that it wrote into `length`.
-    let result = unsafe {
-        libc::getsockopt(
-            socket.as_fd().as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_PEERCRED,
-            (&raw mut peer).cast(),
-            &raw mut length,
-        )
-    };
-    if result == -1 {
-        return Err(io::Error::last_os_error());
-    }
-    Ok(u32::try_from(peer.pid).ok().filter(|pid| *pid != 0))
-}
-
 /// Registers a descriptor with the runtime, for reading. Must be called within a runtime.
 pub fn watched<T: AsRawFd + Into<OwnedFd>>(descriptor: T) -> io::Result<AsyncFd<T>> {
     // SAFETY: a value that converts into an OwnedFd owns its descriptor, so the descriptor stays open and the same for as long
@@ -165,12 +140,6 @@ mod tests {
         writer.set_nonblocking(true).unwrap();
         while writer.write(&[0; 65536]).is_ok() {}
         assert!(unacknowledged(&writer).unwrap() > 0);
-    }
-
-    #[test]
-    fn the_other_end_of_a_unix_socket_is_known_by_its_pid() {
-        let (one, _other) = std::os::unix::net::UnixStream::pair().unwrap();
-        assert_eq!(peer_pid(&one).unwrap(), Some(std::process::id()));
     }
 
     #[test]

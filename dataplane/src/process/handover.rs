@@ -20,8 +20,10 @@ use ballast_core::flow::HandedFlow;
 use ballast_core::handover::{Handed, State};
 use tokio::sync::{mpsc, oneshot};
 
+mod life;
 pub(crate) mod next;
 pub(crate) mod old;
+mod watch;
 mod wire;
 
 pub use next::{Inherited, is_served};
@@ -39,9 +41,9 @@ pub(crate) trait Descriptor: AsFd + fmt::Debug + Send + Sync {}
 impl<T: AsFd + fmt::Debug + Send + Sync> Descriptor for T {}
 
 /// A question to a thread for the sockets that it has.
-pub(crate) type Loan = oneshot::Sender<Vec<Lent>>;
+pub(crate) type LendRequest = oneshot::Sender<Vec<Lent>>;
 /// The end at which a thread is asked.
-pub(crate) type Loans = mpsc::UnboundedReceiver<Loan>;
+pub(crate) type LendRequests = mpsc::UnboundedReceiver<LendRequest>;
 
 /// A flow of a client of datagrams between two processes, and its socket.
 #[derive(Debug)]
@@ -116,7 +118,8 @@ fn groups() -> Option<String> {
 }
 
 /// Whether the other process has ended the connection.
-fn is_end(error: &io::Error) -> bool {
+#[must_use]
+pub fn is_end(error: &io::Error) -> bool {
     use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
     matches!(error.kind(), BrokenPipe | ConnectionReset | UnexpectedEof)
 }

@@ -7,6 +7,7 @@ use rustix::fs::{Access, AtFlags, CWD, accessat};
 use rustix::io::Errno;
 use rustix::process::{getegid, geteuid};
 
+use crate::os::files::{folder_of, parent_of};
 use crate::os::rights::{
     self, FileAccess, Files, Identity, Landlock, first_unprivileged_port, hide_memory,
 };
@@ -101,7 +102,7 @@ impl Rights {
         }
         if let Ok(table) = config.table.canonicalize() {
             // The table may be a link to another folder.
-            files.0.push((folder_at(&table), FileAccess::Read));
+            files.0.push((folder_of(&table), FileAccess::Read));
         }
         if config.ack.is_none() && config.table.is_dir() {
             files.0.push((config.table.clone(), FileAccess::Write));
@@ -112,7 +113,7 @@ impl Rights {
         // A file that is renewed is another one to the kernel; its folder stays.
         let named = self.sandbox_read.iter().flat_map(|path| {
             let at = path.canonicalize().unwrap_or_else(|_| path.clone());
-            [path, &at].map(|path| folder_at(path))
+            [path, &at].map(|path| folder_of(path))
         });
         files
             .0
@@ -226,8 +227,8 @@ fn places(config: &Config) -> impl Iterator<Item = Place<'_>> {
             path,
             purpose,
             at: match purpose {
-                Purpose::Table => folder_at(path),
-                _ => folder_of(path),
+                Purpose::Table => folder_of(path),
+                _ => parent_of(path),
             },
         })
 }
@@ -259,20 +260,5 @@ impl Place<'_> {
             )),
             _ => None,
         }
-    }
-}
-
-/// The folder that the table is in, or that stands for it.
-fn folder_at(path: &Path) -> PathBuf {
-    if path.is_dir() {
-        return path.into();
-    }
-    folder_of(path)
-}
-
-fn folder_of(path: &Path) -> PathBuf {
-    match path.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder.into(),
-        _ => PathBuf::from("."),
     }
 }

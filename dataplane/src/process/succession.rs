@@ -8,6 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{
     SocketAddr as UnixAddress, UnixListener as StdUnixListener, UnixStream as StdUnixStream,
@@ -22,7 +23,6 @@ use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use crate::os::sys;
 use crate::os::threads::lock;
 use crate::process::handover::old::HandedOver;
 use crate::process::instance_lock::{InstanceLock, InstanceLocks, LockName, unix_socket};
@@ -368,6 +368,18 @@ pub(super) fn is_permitted(other: &UnixStream) -> bool {
         .is_ok_and(|peer| peer.uid() == ours || peer.uid() == 0)
 }
 
+/// The number of the other process; `None`: it is not in this process's pid namespace.
+pub(super) fn pid_of(other: &UnixStream) -> Option<u32> {
+    let pid = other.peer_cred().ok()?.pid()?;
+    // The kernel says 0 of a process in another namespace.
+    u32::try_from(pid).ok().filter(|pid| *pid != 0)
+}
+
+/// Whether a process answers for the lock with this text. One that hangs counts, too.
+pub(super) fn is_answered(lock: &str) -> bool {
+    !connect_to(lock).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
+}
+
 /// The process that holds a lock which this one needs.
 #[derive(Debug)]
 pub struct Predecessor {
@@ -381,7 +393,9 @@ pub enum Holder {
     /// It serves, and nobody has told it to end.
     Serves,
     Ends,
-    /// It has just gone, or answers nobody: to be asked again.
+    /// It is there, and does not answer.
+    Hangs,
+    /// It has just gone, or is another user's: to be asked again.
     Silent,
 }
 
@@ -390,6 +404,10 @@ impl Predecessor {
     pub async fn ask(lock: &LockName) -> (Holder, Option<Self>) {
         let connection = match connect(lock) {
             Ok(connection) if is_permitted(&connection) => connection,
+            // As many wait for its answer as may.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                return (Holder::Hangs, None);
+            }
             _ => return (Holder::Silent, None),
         };
         let mut holder = Self {
@@ -399,6 +417,7 @@ impl Predecessor {
         match timeout(ANSWERS_WITHIN, holder.connection.read_u8()).await {
             Ok(Ok(SERVES)) => (Holder::Serves, Some(holder)),
             Ok(Ok(ENDS)) => (Holder::Ends, Some(holder)),
+            Err(_) => (Holder::Hangs, Some(holder)),
             _ => (Holder::Silent, None),
         }
     }
@@ -406,7 +425,7 @@ impl Predecessor {
     /// Its number, where it can be known.
     #[must_use]
     pub fn pid(&self) -> Option<u32> {
-        sys::peer_pid(&self.connection).ok().flatten()
+        pid_of(&self.connection)
     }
 
     /// Waits until a process that serves is told to end, or is gone.
@@ -442,12 +461,12 @@ impl std::fmt::Display for Predecessor {
 }
 
 /// The abstract socket at which the holder of a lock answers.
-fn name(lock: &LockName) -> String {
-    format!("{}/successor", lock.text())
+fn name(lock: &str) -> String {
+    format!("{lock}/successor")
 }
 
 fn listen(lock: &LockName) -> io::Result<UnixListener> {
-    let address = UnixAddress::from_abstract_name(name(lock))?;
+    let address = UnixAddress::from_abstract_name(name(&lock.text()))?;
     let listener = StdUnixListener::bind_addr(&address)?;
     listener.set_nonblocking(true)?;
     UnixListener::from_std(listener)
@@ -455,10 +474,14 @@ fn listen(lock: &LockName) -> io::Result<UnixListener> {
 
 /// Never waits: a process that does not accept has a full backlog in the end.
 fn connect(lock: &LockName) -> io::Result<UnixStream> {
+    UnixStream::from_std(StdUnixStream::from(connect_to(&lock.text())?))
+}
+
+fn connect_to(lock: &str) -> io::Result<OwnedFd> {
     let address = SocketAddrUnix::new_abstract_name(name(lock).as_bytes())?;
     let socket = unix_socket()?;
     rustix::net::connect(&socket, &address)?;
-    UnixStream::from_std(StdUnixStream::from(socket))
+    Ok(socket)
 }
 
 /// The holder serves, and nobody has told it to end.
@@ -479,7 +502,7 @@ const ANSWERS_WITHIN: Duration = Duration::from_secs(2);
 /// Time for the holder of a lock to give it up.
 const GIVES_UP_WITHIN: Duration = Duration::from_secs(5);
 /// Time for the kernel to close all descriptors of an ended process.
-const RELEASES_WITHIN: Duration = Duration::from_secs(1);
+pub const RELEASES_WITHIN: Duration = Duration::from_secs(1);
 const RETRY_SOON: Duration = Duration::from_millis(10);
 /// Each one takes a descriptor.
 const MOST_WAITING: usize = 16;

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 
 use ballast_core::ack::{Exception, Refused, Served};
-use ballast_core::change::{GoneEndpoint, change};
+use ballast_core::change::{GoneEndpoint, change, may_be_wanted};
 use ballast_core::compile::{CompileContext, compile, revise};
 use ballast_core::handover::State;
 use ballast_core::loops::HostAddresses;
@@ -28,7 +28,7 @@ use crate::os::clock::{unix_seconds, utc};
 use crate::os::panics;
 use crate::os::threads::Pace;
 use crate::process::handover::next::{InheritedSockets, Takeover};
-use crate::process::handover::{Hold, Loans};
+use crate::process::handover::{Hold, LendRequests};
 use crate::process::succession::Succession;
 use crate::table::intake::{Found, Intake, ParsedTable, Text, Which};
 use crate::worker::live::Serving;
@@ -72,7 +72,7 @@ pub(crate) struct Inheritance {
     /// Notified where the process before goes on, so that this one must end.
     pub(crate) failed: Option<oneshot::Sender<String>>,
     /// Questions for the sockets of this process.
-    pub(crate) loans: Loans,
+    pub(crate) lend_requests: LendRequests,
     /// Knows whether the sockets are being offered to the next process.
     pub(crate) succession: Succession,
     /// Orders to change nothing while the next process takes over.
@@ -201,8 +201,8 @@ impl Apply {
                 }
                 Some(changes) = self.overrides.recv() => self.revise(changes, revise).await,
                 // A process that has asked and gone needs no answer.
-                Some(loan) = self.inheritance.loans.recv() => {
-                    loan.send(self.sockets.lend()).ok();
+                Some(request) = self.inheritance.lend_requests.recv() => {
+                    request.send(self.sockets.lend()).ok();
                 }
                 Some(hold) = self.inheritance.holds.recv() => if self.hold_still(hold, &end).await {
                     break;
@@ -380,7 +380,7 @@ impl Apply {
             return self.refuse(&internal_error(generation), digest, forced);
         };
         let plan = match self.inheritance.sockets.take() {
-            Some(inherited) => self.follow_on(inherited, &previous, plan).await,
+            Some(inherited) => self.follow_on(inherited, plan).await,
             None => plan,
         };
         self.shared.access.follow(&log, &self.intake.folder());
@@ -515,13 +515,9 @@ impl Apply {
 
     /// Tells the process before that this one can serve this plan. Returns the plan with what that one knows. Where that one goes
     /// on, this process ends.
-    async fn follow_on(
-        &mut self,
-        inherited: InheritedSockets,
-        previous: &Plan,
-        plan: Arc<Plan>,
-    ) -> Arc<Plan> {
-        let wanted = change(&self.sockets.bound_keys(), previous, &plan).open;
+    async fn follow_on(&mut self, inherited: InheritedSockets, plan: Arc<Plan>) -> Arc<Plan> {
+        // Changes by hand come later, and may open what the table alone leaves closed.
+        let wanted = may_be_wanted(&plan);
         // Certificates take their time, during which the process before need not hold still.
         let files = Arc::clone(self.intake.files());
         let known = self.shared.live.serving();

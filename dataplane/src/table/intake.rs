@@ -15,7 +15,7 @@ use ballast_core::table::Format;
 use sha2::{Digest, Sha256};
 use tokio::time::sleep;
 
-use crate::os::files::{self, NamedFiles};
+use crate::os::files::{self, NamedFiles, folder_of};
 use crate::os::reserve;
 
 mod check;
@@ -297,17 +297,6 @@ fn cannot_be_read(path: &Path, error: &io::Error) -> String {
             )
         }
         _ => format!("{}: cannot be read: {error}", path.display()),
-    }
-}
-
-/// The folder that relative paths in the table at `path` refer to.
-pub(crate) fn folder_of(path: &Path) -> PathBuf {
-    if path.is_dir() {
-        return path.into();
-    }
-    match path.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder.into(),
-        _ => PathBuf::from("."),
     }
 }
 

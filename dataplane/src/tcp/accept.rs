@@ -30,7 +30,7 @@ use crate::os::panics::{At, Vital};
 use crate::os::socket_error;
 use crate::worker::live::Serving;
 use crate::worker::{
-    Accepted, Close, Closing, HandedOver, Order, Worker, WorkerPlan, reset_on_close,
+    Accepted, Close, Closing, Order, PassedOn, Worker, WorkerPlan, reset_on_close,
 };
 
 /// Accepts connections until the order to close.
@@ -277,7 +277,7 @@ fn hand_over(
     };
     worker.counters().handed_over.add(1);
     let (key, plan) = (key.clone(), Arc::clone(plan));
-    let handed = HandedOver::new(shared, other, accepted, key, plan, is_trusted);
+    let handed = PassedOn::new(shared, other, accepted, key, plan, is_trusted);
     match inbox.send(Order::Serve(handed)) {
         // A worker that has ended returns the connection.
         Err(SendError(Order::Serve(mut back))) => back.take(),

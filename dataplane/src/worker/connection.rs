@@ -134,7 +134,7 @@ impl Drop for Connection {
 /// connections, and at the end of the process nothing would wait for the connections in its inbox. A connection dropped before
 /// it was taken is reset.
 #[derive(Debug)]
-pub(crate) struct HandedOver {
+pub(crate) struct PassedOn {
     accepted: Option<Accepted>,
     pub(crate) socket: SocketKey,
     /// The plan that admitted it: the next plan may lack its frontend.
@@ -144,7 +144,7 @@ pub(crate) struct HandedOver {
     to: WorkerId,
 }
 
-impl HandedOver {
+impl PassedOn {
     pub(crate) fn new(
         shared: &Arc<Shared>,
         to: WorkerId,
@@ -171,7 +171,7 @@ impl HandedOver {
     }
 }
 
-impl Drop for HandedOver {
+impl Drop for PassedOn {
     fn drop(&mut self) {
         if let Some(accepted) = &self.accepted {
             reset_on_close(&accepted.socket);

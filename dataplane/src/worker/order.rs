@@ -9,7 +9,7 @@ use ballast_core::service::ServiceState;
 use socket2::Socket;
 use tokio::sync::oneshot;
 
-use super::{HandedOver, SessionInfo};
+use super::{PassedOn, SessionInfo};
 use crate::process::handover::MovedFlow;
 use crate::worker::live::Serving;
 
@@ -39,7 +39,7 @@ pub(crate) enum Order {
         done: oneshot::Sender<()>,
     },
     /// Serve a connection that another worker accepted.
-    Serve(HandedOver),
+    Serve(PassedOn),
     /// Reset the connections of these endpoints, and end their flows.
     Cut(Arc<[Arc<EndpointState>]>),
     /// List connections and flows.

@@ -20,18 +20,26 @@ use tempfile::TempDir;
 
 use crate::peers::{connect, echo_server, fresh_address, fresh_admin_port, get, ping, server};
 use crate::process::{
-    AS_NOBODY, BALLAST, Process, Signal, ack, command, folder, for_everybody, permitted, to_its_end,
+    AS_NOBODY, BALLAST, Process, Signal, ack, command, folder, for_everybody, permitted, replace,
+    to_its_end,
 };
 
 mod failures;
 mod figures;
 mod flows;
 mod state;
+mod stopped;
 mod upgrade;
 
 #[test]
 fn ten_hand_overs_under_load_fail_no_client() {
     let place = Place::new();
+    // By default flows last for as long as the test waits for the end of their descriptors.
+    let with_short_flows = place.table(&[]).replace(
+        "protocol: udp, service: u",
+        "protocol: udp, service: u, timeouts: {idle: 5s}",
+    );
+    replace(&place.folder, &with_short_flows);
     let run = || Process::spawn(&mut place.run(&["--threads", "2"]));
     let mut first = run();
     first.until_answers("/readyz", 200);

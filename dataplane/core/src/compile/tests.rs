@@ -9,7 +9,7 @@ mod tables;
 use std::collections::BTreeSet;
 
 use super::*;
-use crate::change::{Change, change};
+use crate::change::{Change, change, may_be_wanted};
 use crate::loops::LOOPBACK_ONLY;
 use crate::pick::{Key, Tried};
 use crate::plan::Listens;
@@ -157,7 +157,11 @@ fn a_service_without_an_endpoint_to_use_has_no_socket() {
             if listens { (1, 0) } else { (0, 1) },
             "{state}"
         );
+        let may_be = may_be_wanted(&process.plan).len();
+        assert_eq!(may_be, 1, "{state}: an operator may enable it");
     }
+    swap(&mut process, &with(""));
+    assert!(may_be_wanted(&process.plan).is_empty());
 }
 
 #[test]

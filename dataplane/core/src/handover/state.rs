@@ -12,6 +12,7 @@ use rustc_hash::FxHashMap;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize};
 
+use super::MOST_STATE;
 use crate::counters::{Counts, PerWorker, WorkerId};
 use crate::endpoint::{EndpointCounts, EndpointState};
 use crate::health::{ForcedHealth, Monitor};
@@ -64,6 +65,7 @@ struct Checked {
     service: Name,
     address: SocketAddr,
     health: ForcedHealth,
+    /// Both are 0 where there are no checks, and it was set by hand.
     #[serde(default)]
     rise: u8,
     #[serde(default)]
@@ -126,32 +128,13 @@ impl State {
             checks: checks.to_vec(),
             ..Self::default()
         }));
-        let clients = plan.services().iter().flat_map(|service| {
-            let affinity = service.state().affinity();
-            let listed = affinity.map(|affinity| affinity.list(usize::MAX, now));
-            let left = |until: Moment| crate::moment::whole_millis(until.since(now));
-            let all: Vec<_> = listed
-                .unwrap_or_default()
-                .into_iter()
-                .map(|(client, endpoint, until)| (client, endpoint, left(until)))
-                .collect();
-            let of_service = |clients: &[(IpAddr, u64, u64)]| Self {
-                clients: vec![Clients {
-                    service: service.spec().name.clone(),
-                    clients: clients.to_vec(),
-                }],
-                ..Self::default()
-            };
-            let chunks = all.chunks(CLIENTS).map(of_service);
-            chunks.collect::<Vec<_>>()
-        });
         let counters = counted(plan);
         parts.extend(counters.chunks(ITEMS).map(|counters| Self {
             counters: counters.to_vec(),
             ..Self::default()
         }));
         // Last: where there is no room for all, the largest part is cut.
-        parts.extend(clients);
+        add_clients(&mut parts, plan, now, MOST_STATE / LEAST_OF_CLIENT);
         parts
     }
 
@@ -218,22 +201,39 @@ impl State {
 
 impl Checked {
     fn of(service: &Service, endpoint: &EndpointState, now: Moment) -> Option<Self> {
-        let monitor = endpoint.monitor()?;
-        Some(Self {
+        let health = endpoint.health();
+        let unchecked = Self {
             service: service.spec().name.clone(),
             address: endpoint.address(),
-            health: endpoint.health(),
+            health,
+            rise: 0,
+            fall: 0,
+            points: 0,
+            since_ms: 0,
+            failed: 0,
+            downs: 0,
+            flaps: 0,
+        };
+        let Some(monitor) = endpoint.monitor() else {
+            // It was set by hand.
+            return (health != ForcedHealth::Up).then_some(unchecked);
+        };
+        Some(Self {
             rise: monitor.rise,
             fall: monitor.fall,
             points: monitor.points,
-            since_ms: crate::moment::whole_millis(now.since(monitor.since)),
+            since_ms: crate::moment::whole_millis(monitor.age(now)),
             failed: monitor.failed,
             downs: monitor.downs,
             flaps: monitor.flaps,
+            ..unchecked
         })
     }
 
     fn resume(&self, endpoint: &EndpointState, now: Moment) {
+        if (self.rise, self.fall) == (0, 0) {
+            return endpoint.resume(self.health, None);
+        }
         let (rise, fall) = (self.rise.max(1), self.fall.max(1));
         let monitor = Monitor {
             rise,
@@ -241,12 +241,44 @@ impl Checked {
             points: self.points.min(rise.saturating_add(fall).saturating_sub(1)),
             is_running: false,
             last: None,
-            since: Moment(now.0.saturating_sub(self.since_ms)),
+            since: now,
+            earlier: Duration::from_millis(self.since_ms),
             failed: self.failed,
             downs: self.downs,
             flaps: self.flaps,
         };
-        endpoint.resume(self.health, monitor);
+        endpoint.resume(self.health, Some(monitor));
+    }
+}
+
+/// Adds clients with affinity, one service after the other, until there are more than `most`, which are too many to go along.
+fn add_clients(parts: &mut Vec<State>, plan: &Plan, now: Moment, most: usize) {
+    let mut added = 0;
+    for service in plan.services() {
+        let Some(affinity) = service.state().affinity() else {
+            continue;
+        };
+        let mut listed = affinity.list(usize::MAX, now).into_iter();
+        while added <= most && listed.len() > 0 {
+            let some = listed.by_ref().take(CLIENTS);
+            let clients: Vec<_> = some
+                .map(|(client, endpoint, until)| {
+                    let left = crate::moment::whole_millis(until.since(now));
+                    (client, endpoint, left)
+                })
+                .collect();
+            added += clients.len();
+            parts.push(State {
+                clients: vec![Clients {
+                    service: service.spec().name.clone(),
+                    clients,
+                }],
+                ..State::default()
+            });
+        }
+        if added > most {
+            return;
+        }
     }
 }
 
@@ -353,6 +385,8 @@ const OF_A_PROCESS: [&str; 3] = ["idle_shared", "idle_private", "last_session"];
 const ITEMS: usize = 2_000;
 /// Clients of a part.
 const CLIENTS: usize = 20_000;
+/// A client takes more bytes than this in a message.
+const LEAST_OF_CLIENT: usize = 16;
 
 #[cfg(test)]
 mod tests {
@@ -409,7 +443,7 @@ mod tests {
         let down = service.endpoints()[1].live();
         let mut monitor = Monitor::unproven(service.spec().checks().unwrap(), true, Moment(0));
         monitor.observe(Moment(90_000), Outcome::ConnectTimeout, Duration::ZERO);
-        down.resume(ForcedHealth::Down, monitor);
+        down.resume(ForcedHealth::Down, Some(monitor));
         down.counters(WorkerId(1)).sessions.add(5);
         down.counters(WorkerId(0)).sessions.add(1);
         down.counters(WorkerId(0)).idle_shared.add(1);
@@ -459,6 +493,72 @@ mod tests {
             (7, false)
         );
         assert_eq!(endpoint.live().counts().sessions, 4);
+    }
+
+    #[test]
+    fn health_that_was_set_by_hand_without_checks_goes_along() {
+        let mut rng = Rng::new(1);
+        for health in [ForcedHealth::Down, ForcedHealth::Stopping, ForcedHealth::Up] {
+            let old = plan(&[], &mut rng);
+            let forced = old.services()[0].endpoints()[0].live();
+            forced.force(health, Moment(5));
+            let next = plan(&[], &mut rng);
+            sent(State::parts(&old, None, Moment(9))).resume(&next, Moment(1), &mut rng);
+            let [first, other] = [0, 1].map(|index| next.services()[0].endpoints()[index].live());
+            assert_eq!((first.health(), other.health()), (health, ForcedHealth::Up));
+            assert_eq!(first.monitor(), None);
+        }
+    }
+
+    #[test]
+    fn how_long_an_endpoint_is_up_goes_along_to_a_process_that_has_just_begun() {
+        let mut rng = Rng::new(1);
+        let old = plan(&[], &mut rng);
+        let service = &old.services()[0];
+        let mut monitor = Monitor::unproven(service.spec().checks().unwrap(), true, Moment(0));
+        monitor.downs = 1;
+        let live = service.endpoints()[0].live();
+        live.resume(ForcedHealth::Up, Some(monitor));
+        let next = plan(&[], &mut rng);
+        let hour = Moment(3_600_000);
+        sent(State::parts(&old, None, hour)).resume(&next, Moment(3), &mut rng);
+        let mut monitor = next.services()[0].endpoints()[0].live().monitor().unwrap();
+        assert_eq!(monitor.age(Moment(4)), Duration::from_millis(3_600_001));
+        // It was up for an hour: this is no flap.
+        while monitor.is_up() {
+            monitor.observe(Moment(4), Outcome::ConnectTimeout, Duration::ZERO);
+        }
+        assert_eq!((monitor.downs, monitor.flaps), (2, 0));
+        assert_eq!(monitor.age(Moment(5)), Duration::from_millis(1));
+    }
+
+    #[test]
+    fn clients_are_listed_until_there_are_too_many() {
+        let mut rng = Rng::new(1);
+        let plan = plan(&[], &mut rng);
+        let service = &plan.services()[0];
+        let affinity = service.state().affinity_or_new(&mut rng);
+        for client in 0..50_000 {
+            let client = IpAddr::from(std::net::Ipv4Addr::from_bits(client));
+            affinity.remember(client, 7, 0, Duration::from_secs(60), Moment(0));
+        }
+        for (most, expected) in [
+            (0, 20_000),
+            (19_999, 20_000),
+            (20_000, 40_000),
+            (60_000, 50_000),
+        ] {
+            let mut parts = Vec::new();
+            add_clients(&mut parts, &plan, Moment(0), most);
+            let all = parts.iter().flat_map(|part| &part.clients);
+            let count: usize = all.map(|some| some.clients.len()).sum();
+            assert_eq!(count, expected, "{most}");
+            let bytes: usize = parts
+                .iter()
+                .map(|part| serde_json::to_vec(part).unwrap().len())
+                .sum();
+            assert!(bytes > count * LEAST_OF_CLIENT, "{bytes}");
+        }
     }
 
     #[test]

@@ -354,6 +354,8 @@ fn serve<T>(
     given_up: Result<GivenUp, StartError>,
     beginning: impl Begin<What = (Running, T)>,
 ) -> ExitCode {
+    log::append(io::stdout());
+    log::append(io::stderr());
     // Dropped last, so that the last lines are written.
     let _log = match log::begin(format, level) {
         Ok(log) => log,

@@ -103,6 +103,14 @@ impl Old {
                     "the process there is ending; start the next one when it has ended".into(),
                 );
             }
+            (Holder::Hangs, holder) => {
+                let who = holder.and_then(|holder| holder.pid());
+                let who = who.map(|pid| format!(" (pid {pid})"));
+                return Err(format!(
+                    "the process there{} does not answer, so it cannot hand over; look whether it is stopped or its machine overloaded, try again, or end it and start the next one",
+                    who.unwrap_or_default()
+                ));
+            }
             _ => {
                 return Err(
                     "no ballast of this user hands over there; name the path of the one that runs; of another user's, start the next one yourself, by `ballast run` with the same flags as that user".into(),

@@ -7,7 +7,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use ballast::{EarlyAdmin, Holder, Inherited, LockName, Predecessor, StartError};
+use ballast::{
+    EarlyAdmin, Holder, Inherited, LockName, Predecessor, RELEASES_WITHIN, StartError, is_end,
+};
 use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 
@@ -88,7 +90,7 @@ pub(crate) fn begin<B: Begin>(
     let mut released: Option<Instant> = None;
     let mut silent: Option<Instant> = None;
     let mut was_told = false;
-    let is_recent = |at: Option<Instant>| at.is_some_and(|at| at.elapsed() < RELEASE_TIME);
+    let is_recent = |at: Option<Instant>| at.is_some_and(|at| at.elapsed() < RELEASES_WITHIN);
     loop {
         let (mut read, early) = match known.take().filter(|read| beginning.is_current(read)) {
             Some(read) => (read, None),
@@ -131,7 +133,7 @@ pub(crate) fn begin<B: Begin>(
             }
             Way::Unknown => {
                 let since = *silent.get_or_insert_with(Instant::now);
-                let is_short = since.elapsed() < RELEASE_TIME;
+                let is_short = since.elapsed() < RELEASES_WITHIN;
                 if !is_short && left.is_none_or(|left| left.is_zero()) {
                     return Err((*why).into());
                 }
@@ -219,7 +221,7 @@ enum Way {
 /// Waits, for the time that is left, until the holder of a lock is ending; then takes over from it.
 async fn give_way(lock: &LockName, left: Option<Duration>) -> Way {
     let (holder, predecessor) = Predecessor::ask(lock).await;
-    let Some(mut predecessor) = predecessor else {
+    let Some(mut predecessor) = predecessor.filter(|_| holder != Holder::Hangs) else {
         return Way::Unknown;
     };
     if holder == Holder::Serves {
@@ -241,16 +243,8 @@ async fn give_way(lock: &LockName, left: Option<Duration>) -> Way {
     }
 }
 
-/// Whether the error is the end of the other process.
-fn is_end(error: &io::Error) -> bool {
-    use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
-    matches!(error.kind(), BrokenPipe | ConnectionReset | UnexpectedEof)
-}
-
 /// What `--wait` without a value means.
 pub(crate) const FOREVER: &str = "forever";
-/// Time for the kernel to close all descriptors of an ended process.
-const RELEASE_TIME: Duration = Duration::from_secs(1);
 /// A table that is read within this time keeps no reader waiting.
 const SHORT_READ: Duration = Duration::from_millis(200);
 const RETRY_INTERVAL: Duration = Duration::from_millis(10);

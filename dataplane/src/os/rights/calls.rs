@@ -173,6 +173,7 @@ const ALWAYS: &[c_long] = &[
     libc::SYS_epoll_pwait,
     libc::SYS_epoll_pwait2,
     libc::SYS_eventfd2,
+    libc::SYS_pidfd_open,
     libc::SYS_ppoll,
     libc::SYS_pselect6,
     libc::SYS_timerfd_create,

@@ -236,6 +236,29 @@ pub fn enable_ancillary_data(socket: &impl AsFd, is_ipv4: bool) -> io::Result<()
     Ok(())
 }
 
+/// How many datagrams the kernel has dropped at this socket since it was made.
+pub fn drops(socket: &impl AsFd) -> io::Result<u32> {
+    let mut numbers = [0_u32; MEMORY_NUMBERS];
+    let mut length = libc::socklen_t::try_from(size_of_val(&numbers)).unwrap_or(0);
+    // SAFETY: the descriptor is open for as long as `socket` is borrowed; the kernel writes at most `length` bytes into
+    // `numbers`, which is exactly its size, and the length that it wrote into `length`.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_MEMINFO,
+            numbers.as_mut_ptr().cast(),
+            &raw mut length,
+        )
+    };
+    if result == -1 {
+        return Err(io::Error::last_os_error());
+    }
+    // An older kernel writes fewer numbers, and this one stays 0.
+    let [.., drops] = numbers;
+    Ok(drops)
+}
+
 /// Lets the kernel coalesce datagrams of one size that arrive in a row (GRO).
 pub fn coalesce(socket: &impl AsFd) -> io::Result<()> {
     set(socket, libc::SOL_UDP, libc::UDP_GRO, 1)
@@ -511,6 +534,9 @@ const SLOT: usize = 65_536;
 
 /// The most datagrams received or sent with one call.
 pub const BATCH: usize = 32;
+
+/// The numbers of `SO_MEMINFO`, of which the last one is `SK_MEMINFO_DROPS`.
+const MEMORY_NUMBERS: usize = 9;
 
 #[cfg(test)]
 mod tests;

@@ -7,28 +7,22 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ballast_core::handover::{
-    self, FLOWS, Handed, MOST_STATE, Message, Offer, Ready, Request, State,
-};
+use ballast_core::handover::{FLOWS, Handed, MOST_STATE, Message, Offer, Ready, Request, State};
 use ballast_core::plan::SocketKey;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
-use rustix::net::{RecvFlags, recv};
 use socket2::Socket;
 use tokio::net::UnixStream;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::{
-    Decision, FLOWS_WITHIN, GOES_ON, MovedFlow, PROGRAM, READY_WITHIN, groups, is_end, wire,
-};
+use super::life::{BROKE_OFF, Life};
+use super::watch::watch;
+use super::{Decision, FLOWS_WITHIN, MovedFlow, PROGRAM, groups, is_end, wire};
 use crate::os::limits::Budget;
-use crate::os::sys;
-use crate::os::threads::{self, Pace};
 use crate::process::start_error::StartError;
-use crate::process::succession::is_permitted;
+use crate::process::succession::{is_permitted, pid_of};
 
 /// What the process before offers to this one. Where this is dropped, the other one goes on as before.
 #[derive(Debug)]
@@ -65,6 +59,7 @@ pub(crate) struct InheritedSockets {
 #[derive(Debug)]
 struct Old {
     connection: StdUnixStream,
+    life: Arc<Life>,
     pid: Option<u32>,
     program: String,
     /// That of the messages.
@@ -111,11 +106,11 @@ impl Inherited {
             let received = received.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
             return match received {
                 // It has just ended, or was replaced by the one that answers there now.
-                Ok(Answer::Gone) if Instant::now() < until => {
+                Ok(Answer::Closed) if Instant::now() < until => {
                     sleep(ASK_AGAIN_EVERY).await;
                     continue;
                 }
-                Ok(Answer::Gone | Answer::Ending) => Ok(None),
+                Ok(Answer::Closed | Answer::Ending) => Ok(None),
                 Ok(Answer::Refused(why)) => Err(failed(format!("not handed over: {why}"))),
                 Ok(Answer::Offer(offer, descriptors)) => Self::of(connection, offer, descriptors)
                     .map(Some)
@@ -127,11 +122,15 @@ impl Inherited {
 
     fn of(connection: UnixStream, offer: Offer, descriptors: Vec<OwnedFd>) -> io::Result<Self> {
         // The kernel knows that of the first one that listened at the path.
-        let pid = sys::peer_pid(&connection).ok().flatten();
-        let pid = pid.map(|first| offer.pid.unwrap_or(first));
+        let pid = pid_of(&connection).map(|first| offer.pid.unwrap_or(first));
         let connection = connection.into_std()?;
         let decision = Decision::default();
-        watch(connection.try_clone()?, decision.clone())?;
+        let locks = offer.sockets.iter().filter_map(|handed| match handed {
+            Handed::Lock(name) => Some(name.clone()),
+            _ => None,
+        });
+        let life = Arc::new(Life::of(pid, locks.collect()));
+        watch(connection.try_clone()?, decision.clone(), Arc::clone(&life))?;
         let listening = offer.sockets.iter().filter(|handed| handed.listens());
         let mut inherited = Self {
             locks: HashMap::new(),
@@ -144,6 +143,7 @@ impl Inherited {
                 unwanted: Vec::new(),
                 old: Old {
                     connection,
+                    life,
                     pid,
                     program: offer.program,
                     version: offer.version,
@@ -183,7 +183,7 @@ enum Answer {
     /// It was told to end: it gives way by its locks.
     Ending,
     /// It has closed the connection.
-    Gone,
+    Closed,
 }
 
 /// Connects to the process that listens at `path`. `None`: there is none.
@@ -214,7 +214,7 @@ pub fn is_served(path: &Path) -> bool {
 async fn receive(connection: &mut UnixStream) -> io::Result<Answer> {
     let request = Message::Request(Request::own(PROGRAM));
     match wire::send(connection, &request).await {
-        Err(error) if is_end(&error) => return Ok(Answer::Gone),
+        Err(error) if is_end(&error) => return Ok(Answer::Closed),
         sent => sent?,
     }
     let offer = match wire::receive(connection).await {
@@ -222,7 +222,7 @@ async fn receive(connection: &mut UnixStream) -> io::Result<Answer> {
         Ok(Message::Refused(why)) => return Ok(Answer::Refused(why)),
         Ok(Message::Ending) => return Ok(Answer::Ending),
         Ok(other) => return Err(wire::invalid(format!("is a message {}", other.kind()))),
-        Err(error) if is_end(&error) => return Ok(Answer::Gone),
+        Err(error) if is_end(&error) => return Ok(Answer::Closed),
         Err(error) => return Err(error),
     };
     if let Err(why) = offer.is_understood() {
@@ -405,7 +405,7 @@ impl Old {
                 Ok((Message::Yours, _)) => Ok((Some(connection), state)),
                 Ok((Message::Refused(why), _)) => Err(format!("{self} goes on: {why}")),
                 Ok((other, _)) => Err(format!("{self} answers by a message {}", other.kind())),
-                Err(error) if is_end(&error) => Ok((None, state)),
+                Err(error) if is_end(&error) => self.has_ended().await.map(|()| (None, state)),
                 Err(error) => Err(failed(error)),
             };
         }
@@ -419,75 +419,17 @@ impl Old {
         // It has ended, or it has given up waiting and said so.
         match wire::receive(&mut connection).await {
             Ok(Message::Refused(why)) => Err(format!("{self} goes on: {why}")),
-            _ => Ok(None),
+            _ => self.has_ended().await.map(|()| None),
         }
     }
-}
 
-/// Ends this process where the one that runs refuses, or where this one has not begun to serve in time: a thread of its own watches,
-/// since all others may hang. A process that hangs would keep sockets and locks that are no longer its.
-fn watch(connection: StdUnixStream, decision: Decision) -> io::Result<()> {
-    let until = Instant::now() + READY_WITHIN;
-    threads::spawn("handover".into(), Pace::Quiet, move || {
-        if let Some(why) = must_end(&connection, &decision, until)
-            && decision.give_up()
-        {
-            tracing::error!("--handover: {why}");
-            ballast_log::flush(LAST_LINES);
-            std::process::exit(i32::from(GOES_ON));
+    /// Where the connection has ended: an error, unless that process has.
+    async fn has_ended(&self) -> Result<(), String> {
+        let life = Arc::clone(&self.life);
+        match tokio::task::spawn_blocking(move || life.has_ended()).await {
+            Ok(true) => Ok(()),
+            _ => Err(format!("{self} {BROKE_OFF}")),
         }
-    })?;
-    Ok(())
-}
-
-/// Waits until this process has taken over or given up (`None`), or must end. Returns why it must.
-fn must_end(connection: &StdUnixStream, decision: &Decision, until: Instant) -> Option<String> {
-    while decision.is_open() {
-        if Instant::now() >= until {
-            return Some(format!(
-                "this process could not serve within {READY_WITHIN:?}, and the one that runs goes on; look for a table, a file or a disk that takes so long"
-            ));
-        }
-        let mut watched = [PollFd::new(connection, PollFlags::RDHUP)];
-        // A signal to this thread only shortens the pause.
-        let has_changed = poll(&mut watched, Some(&LOOK_EVERY)).is_ok_and(|ready| ready > 0);
-        if !has_changed {
-            continue;
-        }
-        match refused(connection) {
-            Some(Said::Refused(why)) => {
-                return Some(format!("the process that runs goes on: {why}"));
-            }
-            // It has ended: this one shall serve, however late.
-            Some(Said::Nothing) => return None,
-            // That is for whoever reads it.
-            None => std::thread::sleep(LOOK_SOON),
-        }
-    }
-    None
-}
-
-/// The last message of the process that runs, once that has closed the connection.
-enum Said {
-    Nothing,
-    Refused(String),
-}
-
-fn refused(connection: &StdUnixStream) -> Option<Said> {
-    let mut bytes = [0; LONGEST_REFUSAL];
-    let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
-    let read = match recv(connection, &mut bytes, flags) {
-        Ok((_, 0)) => return Some(Said::Nothing),
-        Ok((_, read)) => read,
-        // It was reset with a message of this process unread.
-        Err(Errno::CONNRESET) => return Some(Said::Nothing),
-        Err(_) => return None,
-    };
-    let (head, text) = bytes.get(..read)?.split_first_chunk()?;
-    let text = text.get(..handover::length(*head).ok()?)?;
-    match Message::decode(text) {
-        Ok(Message::Refused(why)) => Some(Said::Refused(why)),
-        _ => None,
     }
 }
 
@@ -508,11 +450,3 @@ const OFFERS_WITHIN: Duration = Duration::from_secs(30);
 /// Time for another process to answer at the path, where one has just ended or was replaced.
 const ASKS_AGAIN_WITHIN: Duration = Duration::from_secs(2);
 const ASK_AGAIN_EVERY: Duration = Duration::from_millis(50);
-/// How long the last lines of the log may take.
-const LAST_LINES: Duration = Duration::from_millis(500);
-const LOOK_EVERY: Timespec = Timespec {
-    tv_sec: 0,
-    tv_nsec: 200_000_000,
-};
-const LOOK_SOON: Duration = Duration::from_millis(20);
-const LONGEST_REFUSAL: usize = 4096;

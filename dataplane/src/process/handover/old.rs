@@ -1,7 +1,7 @@
 //! The process that runs: it answers at the path of `--handover`, and gives way to the one that can serve.
 
 use std::cell::RefCell;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixListener as StdUnixListener;
@@ -19,11 +19,10 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::wire::BATCH;
 use super::{
-    FLOWS_WITHIN, GiveFlows, Hold, Lent, Loan, MovedFlow, PROGRAM, READY_WITHIN, groups, inode,
-    is_end, wire,
+    FLOWS_WITHIN, GiveFlows, Hold, LendRequest, Lent, MovedFlow, PROGRAM, READY_WITHIN, groups,
+    inode, is_end, wire,
 };
-use crate::os::sys;
-use crate::process::succession::{Succession, is_permitted};
+use crate::process::succession::{Succession, is_permitted, pid_of};
 
 /// The sockets that the next process has, by the kernel's numbers and by the names of locks.
 #[derive(Clone, Debug, Default)]
@@ -38,12 +37,19 @@ pub(crate) struct HandedOver {
     pub(crate) names: BTreeSet<String>,
 }
 
+/// The process that asks.
+struct Next {
+    stream: UnixStream,
+    /// The rest of a message that was not sent whole.
+    unsent: VecDeque<u8>,
+}
+
 /// What hands sockets over.
 pub(crate) struct Giver<F> {
     pub(crate) succession: Succession,
     pub(crate) give_flows: GiveFlows,
     /// The threads that have sockets.
-    pub(crate) threads: Vec<mpsc::UnboundedSender<Loan>>,
+    pub(crate) threads: Vec<mpsc::UnboundedSender<LendRequest>>,
     /// What has apply hold still.
     pub(crate) holds: mpsc::UnboundedSender<Hold>,
     /// The locks, and the sockets of files.
@@ -81,63 +87,70 @@ pub(crate) async fn serve<F: Fn() -> Vec<Lent> + 'static>(
 }
 
 impl<F: Fn() -> Vec<Lent>> Giver<F> {
-    async fn answer(&self, mut next: UnixStream) {
-        let who = pid_of(&next);
+    async fn answer(&self, next: UnixStream) {
+        let who = who(&next);
+        let mut next = Next::of(next);
         let waiting = self.succession.wait();
-        let given = match (is_permitted(&next), &waiting) {
+        let given = match (is_permitted(&next.stream), &waiting) {
             (true, Some(_)) => self.give(&mut next, &who).await,
-            (true, None) => Err(Refusal::words(
+            (true, None) => Err(Kept::because(
                 "too many processes ask at once; end those that hang, and start it again",
             )),
-            (false, _) => Err(Refusal::words(
+            (false, _) => Err(Kept::because(
                 "it is another user's process; start it as the user of the one that runs",
             )),
         };
         let last = match given {
-            Ok(()) | Err(Refusal::Silent) => return,
-            Err(Refusal::Ending) => Message::Ending,
-            Err(Refusal::Words(why)) => {
+            Ok(()) | Err(Kept::Silently) => return,
+            Err(Kept::Ending) => Message::Ending,
+            Err(Kept::Because(why)) => {
                 tracing::warn!("nothing is handed over to {who}: {why}");
                 Message::Refused(why)
             }
         };
-        // A process that does not read is not waited for.
-        timeout(ASKS_WITHIN, wire::send(&mut next, &last))
-            .await
-            .ok();
+        // Nothing waits for a process that does not read. Where it reads on, however late, it cannot confirm any more, and hears
+        // why.
+        drop(waiting);
+        shutdown(&next.stream, Shutdown::Read).ok();
+        next.say(&last).await.ok();
     }
 
     /// Hands everything over. An error: this process goes on.
-    async fn give(&self, next: &mut UnixStream, who: &str) -> Result<(), Refusal> {
+    async fn give(&self, next: &mut Next, who: &str) -> Result<(), Kept> {
         let version = self.asked(next).await?;
         let _turn = self.turn(who).await?;
         let offered = timeout(OFFERS_WITHIN, self.lent()).await;
         let offered = offered.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
-        let lent = offered.map_err(|error| unsent(&error))?;
-        let all = HandedOver::of(next, &lent, &BTreeSet::new());
+        let lent = offered.map_err(|error| not_offered(&error))?;
+        let all = HandedOver::of(&next.stream, &lent, &BTreeSet::new());
         // Where this process is ended meanwhile, the next one may still begin from what it has.
         let _offered = self.succession.offer(all);
         let sent = timeout(OFFERS_WITHIN, send(next, version, &lent)).await;
         let sent = sent.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
-        sent.map_err(|error| unsent(&error))?;
+        sent.map_err(|error| not_offered(&error))?;
         tracing::info!(
             "the next process ({who}) has {} sockets now, and this one goes on until it can serve",
             lent.len()
         );
         let ready = tokio::select! {
             ready = until_ready(next) => ready?,
-            why = self.succession.withdrawn() => return Err(Refusal::words(why)),
+            why = self.succession.withdrawn() => return Err(Kept::because(why)),
         };
-        let mut handed = HandedOver::of(next, &lent, &ready.unwanted.into_iter().collect());
+        let mut handed = HandedOver::of(&next.stream, &lent, &ready.unwanted.into_iter().collect());
         handed.is_of_this_service = ready.groups.is_some() && ready.groups == groups();
         drop(lent);
         let (_hold, known) = self.hold().await?;
         if let Some(why) = self.succession.why_withdrawn() {
-            return Err(Refusal::words(why));
+            return Err(Kept::because(why));
         }
-        let told = timeout(OFFERS_WITHIN, send_state(next, known)).await;
-        told.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
-            .map_err(untold)?;
+        match timeout(OFFERS_WITHIN, send_state(next, known)).await {
+            Ok(told) => told.map_err(untold)?,
+            Err(_) => {
+                return Err(Kept::Because(format!(
+                    "it has not read what this process knows within {OFFERS_WITHIN:?}, and its log may say why; end it if it hangs: this process goes on as before"
+                )));
+            }
+        }
         until_taken(next).await?;
         if version >= FLOWS {
             self.give_flows(next, &handed).await;
@@ -149,35 +162,35 @@ impl<F: Fn() -> Vec<Lent>> Giver<F> {
     }
 
     /// The version in which the next process asks for the sockets.
-    async fn asked(&self, next: &mut UnixStream) -> Result<u32, Refusal> {
-        match timeout(ASKS_WITHIN, wire::receive(next)).await {
-            Ok(Ok(Message::Request(request))) => request.answered_in().map_err(Refusal::Words),
-            Ok(Ok(other)) => Err(Refusal::Words(unexpected(&other))),
-            Ok(Err(error)) if is_end(&error) => Err(Refusal::Silent),
-            Ok(Err(error)) => Err(Refusal::Words(format!("what it asks {error}"))),
-            Err(_) => Err(Refusal::Words(format!(
+    async fn asked(&self, next: &mut Next) -> Result<u32, Kept> {
+        match timeout(ASKS_WITHIN, wire::receive(&mut next.stream)).await {
+            Ok(Ok(Message::Request(request))) => request.answered_in().map_err(Kept::Because),
+            Ok(Ok(other)) => Err(Kept::Because(unexpected(&other))),
+            Ok(Err(error)) if is_end(&error) => Err(Kept::Silently),
+            Ok(Err(error)) => Err(Kept::Because(format!("what it asks {error}"))),
+            Err(_) => Err(Kept::Because(format!(
                 "it asks nothing for {ASKS_WITHIN:?}"
             ))),
         }
     }
 
     /// Waits until no other process is taking over. One that has just gone is noticed soon.
-    async fn turn(&self, who: &str) -> Result<Turn<'_>, Refusal> {
+    async fn turn(&self, who: &str) -> Result<Turn<'_>, Kept> {
         let until = Instant::now() + ASKS_WITHIN;
         loop {
             if self.succession.handed().is_some() {
                 // The one that has taken over answers at the path.
-                return Err(Refusal::Silent);
+                return Err(Kept::Silently);
             }
             if self.succession.is_ending() {
-                return Err(Refusal::Ending);
+                return Err(Kept::Ending);
             }
             let Some(other) = self.busy_with.borrow().clone() else {
                 self.busy_with.replace(Some(who.into()));
                 return Ok(Turn(&self.busy_with));
             };
             if Instant::now() >= until {
-                return Err(Refusal::Words(format!(
+                return Err(Kept::Because(format!(
                     "another process is taking over now ({other}); end one of the two"
                 )));
             }
@@ -200,7 +213,7 @@ impl<F: Fn() -> Vec<Lent>> Giver<F> {
 
     /// Gives the flows of the sockets that the next process has, which serves from now on. A flow that does not arrive there is
     /// lost: the client's next datagram begins another one.
-    async fn give_flows(&self, next: &mut UnixStream, handed: &HandedOver) {
+    async fn give_flows(&self, next: &mut Next, handed: &HandedOver) {
         // All workers stop reading at the same time.
         let asked = (self.give_flows)(handed.inodes.clone());
         let sent = timeout(FLOWS_WITHIN, async {
@@ -221,14 +234,14 @@ impl<F: Fn() -> Vec<Lent>> Giver<F> {
     }
 
     /// Has apply change nothing until the returned value is dropped. Returns what is known.
-    async fn hold(&self) -> Result<(oneshot::Sender<()>, Vec<State>), Refusal> {
+    async fn hold(&self) -> Result<(oneshot::Sender<()>, Vec<State>), Kept> {
         let (guard, until) = oneshot::channel();
         let (held, holding) = oneshot::channel();
         // Where this fails, this process is ending and changes nothing any more.
         self.holds.send(Hold { held, until }).ok();
         match timeout(OFFERS_WITHIN, holding).await {
             Ok(known) => Ok((guard, known.unwrap_or_default())),
-            Err(_) => Err(Refusal::Words(format!(
+            Err(_) => Err(Kept::Because(format!(
                 "the process that runs has been applying a table for {OFFERS_WITHIN:?}; start the next one again"
             ))),
         }
@@ -244,16 +257,16 @@ impl Drop for Turn<'_> {
     }
 }
 
-async fn send(next: &mut UnixStream, version: u32, lent: &[Lent]) -> io::Result<()> {
+async fn send(next: &mut Next, version: u32, lent: &[Lent]) -> io::Result<()> {
     let offer = Message::Offer(Offer {
         version,
         program: PROGRAM.into(),
         pid: Some(std::process::id()),
         sockets: lent.iter().map(|one| one.handed.clone()).collect(),
     });
-    wire::send(next, &offer).await?;
+    next.say(&offer).await?;
     let descriptors: Vec<_> = lent.iter().map(|one| one.descriptor.as_fd()).collect();
-    wire::send_descriptors(next, &descriptors).await
+    wire::send_descriptors(&next.stream, &descriptors).await
 }
 
 /// As many flows as descriptors fit into a message.
@@ -266,18 +279,18 @@ fn batches(flows: Vec<MovedFlow>) -> impl Iterator<Item = Vec<MovedFlow>> {
 }
 
 /// Sends flows and their sockets. None at all: those were the last.
-async fn send_flows(next: &mut UnixStream, flows: Vec<MovedFlow>) -> io::Result<()> {
+async fn send_flows(next: &mut Next, flows: Vec<MovedFlow>) -> io::Result<()> {
     let (flows, sockets): (Vec<_>, Vec<_>) = flows
         .into_iter()
         .map(|moved| (moved.flow, moved.socket))
         .unzip();
-    wire::send(next, &Message::Flows(flows)).await?;
+    next.say(&Message::Flows(flows)).await?;
     let descriptors: Vec<_> = sockets.iter().map(AsFd::as_fd).collect();
-    wire::send_descriptors(next, &descriptors).await
+    wire::send_descriptors(&next.stream, &descriptors).await
 }
 
 /// Sends what is known, as far as there is room for it.
-async fn send_state(next: &mut UnixStream, known: Vec<State>) -> io::Result<()> {
+async fn send_state(next: &mut Next, known: Vec<State>) -> io::Result<()> {
     let mut sent = 0;
     for part in known {
         let bytes = Message::State(part).encode();
@@ -288,50 +301,70 @@ async fn send_state(next: &mut UnixStream, known: Vec<State>) -> io::Result<()> 
             );
             break;
         }
-        next.write_all(&bytes).await?;
+        next.send(&bytes).await?;
     }
     Ok(())
 }
 
 /// Waits until the next process can serve.
-async fn until_ready(next: &mut UnixStream) -> Result<Ready, Refusal> {
-    match timeout(READY_WITHIN, wire::receive(next)).await {
+async fn until_ready(next: &mut Next) -> Result<Ready, Kept> {
+    match timeout(READY_WITHIN, wire::receive(&mut next.stream)).await {
         Ok(Ok(Message::Ready(ready))) => Ok(ready),
-        Ok(Ok(other)) => Err(Refusal::Words(unexpected(&other))),
-        Ok(Err(error)) if is_end(&error) => Err(Refusal::words(
+        Ok(Ok(other)) => Err(Kept::Because(unexpected(&other))),
+        Ok(Err(error)) if is_end(&error) => Err(Kept::because(
             "it has ended before it could serve, and its log says why; this process goes on as before",
         )),
-        Ok(Err(error)) => Err(Refusal::Words(format!("what it says {error}"))),
-        Err(_) => Err(Refusal::Words(format!(
+        Ok(Err(error)) => Err(Kept::Because(format!("what it says {error}"))),
+        Err(_) => Err(Kept::Because(format!(
             "it could not serve within {READY_WITHIN:?}, and its log may say why; end it if it hangs: the process that runs goes on as before"
         ))),
     }
 }
 
 /// Lets the next process have the sockets, and waits until it confirms that it has them. An error: it does not have them.
-async fn until_taken(next: &mut UnixStream) -> Result<(), Refusal> {
-    let end = next.as_fd().try_clone_to_owned().map_err(untold)?;
-    let told = timeout(ASKS_WITHIN, wire::send(next, &Message::Yours)).await;
+async fn until_taken(next: &mut Next) -> Result<(), Kept> {
+    let end = next.stream.as_fd().try_clone_to_owned().map_err(untold)?;
+    let told = timeout(ASKS_WITHIN, next.say(&Message::Yours)).await;
     told.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
         .map_err(untold)?;
-    let mut saying = pin!(wire::receive(next));
-    let said = match timeout(CONFIRMS_WITHIN, saying.as_mut()).await {
-        Ok(said) => said,
+    let mut saying = pin!(wire::receive(&mut next.stream));
+    let (said, is_late) = match timeout(CONFIRMS_WITHIN, saying.as_mut()).await {
+        Ok(said) => (said, false),
         Err(_) => {
-            let why = format!("it has not confirmed within {CONFIRMS_WITHIN:?}");
-            rustix::io::write(&end, &Message::Refused(why).encode()).ok();
             // From here on its confirmation has arrived, or it fails to send one.
-            shutdown(&end, Shutdown::Both).ok();
-            saying.await
+            shutdown(&end, Shutdown::Read).ok();
+            (saying.await, true)
         }
     };
     match said {
         Ok(Message::Mine) => Ok(()),
-        Ok(other) => Err(Refusal::Words(unexpected(&other))),
-        Err(error) if is_end(&error) => Err(Refusal::words(
-            "it ended, or did not answer, when it was to take over, and its log may say why; this process goes on as before",
+        Ok(other) => Err(Kept::Because(unexpected(&other))),
+        Err(_) if is_late => Err(Kept::Because(format!(
+            "it has not confirmed within {CONFIRMS_WITHIN:?} when it was to take over, and its log may say why; this process goes on as before"
+        ))),
+        Err(error) if is_end(&error) => Err(Kept::because(
+            "it ended when it was to take over, and its log may say why; this process goes on as before",
         )),
-        Err(error) => Err(Refusal::Words(format!("what it says {error}"))),
+        Err(error) => Err(Kept::Because(format!("what it says {error}"))),
+    }
+}
+
+impl Next {
+    fn of(stream: UnixStream) -> Self {
+        Self {
+            stream,
+            unsent: VecDeque::new(),
+        }
+    }
+
+    async fn say(&mut self, message: &Message) -> io::Result<()> {
+        self.send(&message.encode()).await
+    }
+
+    /// Sends a message behind the rest of the one before. What is not sent where this is cancelled goes before the next one.
+    async fn send(&mut self, message: &[u8]) -> io::Result<()> {
+        self.unsent.extend(message);
+        self.stream.write_all_buf(&mut self.unsent).await
     }
 }
 
@@ -339,7 +372,7 @@ impl HandedOver {
     /// What `next` has of what was lent.
     fn of(next: &UnixStream, lent: &[Lent], unwanted: &BTreeSet<usize>) -> Self {
         let mut handed = Self {
-            pid: sys::peer_pid(next).ok().flatten(),
+            pid: pid_of(next),
             ..Self::default()
         };
         for (place, lent) in lent.iter().enumerate() {
@@ -362,34 +395,34 @@ impl HandedOver {
     }
 }
 
-/// Why nothing is handed over.
-enum Refusal {
+/// Why this process keeps its sockets.
+enum Kept {
     /// The other process has gone, or asks again: there is nothing to say.
-    Silent,
+    Silently,
     /// This process was told to end.
     Ending,
-    Words(String),
+    Because(String),
 }
 
-impl Refusal {
-    fn words(why: &str) -> Self {
-        Self::Words(why.into())
+impl Kept {
+    fn because(why: &str) -> Self {
+        Self::Because(why.into())
     }
 }
 
-fn untold(error: io::Error) -> Refusal {
+fn untold(error: io::Error) -> Kept {
     if is_end(&error) {
-        return Refusal::words(
+        return Kept::because(
             "it ended when it was to take over, and its log may say why; this process goes on as before",
         );
     }
-    Refusal::Words(format!(
+    Kept::Because(format!(
         "it cannot be told that it may serve: {error}; this process goes on as before"
     ))
 }
 
-fn unsent(error: &io::Error) -> Refusal {
-    Refusal::Words(format!("the sockets cannot be sent: {error}"))
+fn not_offered(error: &io::Error) -> Kept {
+    Kept::Because(format!("the sockets cannot be sent: {error}"))
 }
 
 fn unexpected(message: &Message) -> String {
@@ -399,10 +432,8 @@ fn unexpected(message: &Message) -> String {
     )
 }
 
-fn pid_of(other: &UnixStream) -> String {
-    // The kernel says 0 of a process in another namespace.
-    let pid = other.peer_cred().ok().and_then(|peer| peer.pid());
-    match pid.filter(|pid| *pid != 0) {
+fn who(other: &UnixStream) -> String {
+    match pid_of(other) {
         Some(pid) => format!("pid {pid}"),
         None => "of another pid namespace".into(),
     }
@@ -415,3 +446,35 @@ const OFFERS_WITHIN: Duration = Duration::from_secs(30);
 /// Time for the next process to confirm that it has the sockets, once it may.
 const CONFIRMS_WITHIN: Duration = Duration::from_secs(10);
 const RETRY_EVERY: Duration = Duration::from_millis(50);
+
+#[cfg(test)]
+mod tests {
+    use ballast_core::overrides::OverrideChange;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_process_that_stops_reading_hears_whole_messages_and_the_last_one_when_it_reads_on() {
+        let (old, mut next) = UnixStream::pair().unwrap();
+        let mut old = Next::of(old);
+        let mut part = State::default();
+        part.overrides = vec![OverrideChange::Closed("f".parse().unwrap(), true); 1_000];
+        let sending = send_state(&mut old, vec![part; 100]);
+        assert!(timeout(RETRY_EVERY, sending).await.is_err());
+        assert!(!old.unsent.is_empty());
+        let refused = Message::Refused("it reads nothing".into());
+        let reading = async {
+            let mut parts = 0;
+            loop {
+                match wire::receive(&mut next).await.unwrap() {
+                    Message::State(_) => parts += 1,
+                    last => break (parts, last),
+                }
+            }
+        };
+        let (told, (parts, last)) = tokio::join!(old.say(&refused), reading);
+        told.unwrap();
+        assert_eq!(last, refused);
+        assert!((1..100).contains(&parts), "{parts}");
+    }
+}

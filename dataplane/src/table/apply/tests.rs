@@ -35,7 +35,7 @@ fn apply_in(folder: &Path) -> (Apply, watch::Receiver<Option<Wanted>>) {
             sockets: None,
             taken: CancellationToken::new(),
             failed: None,
-            loans: mpsc::unbounded_channel().1,
+            lend_requests: mpsc::unbounded_channel().1,
             succession: Succession::new(),
             holds: mpsc::unbounded_channel().1,
         },

@@ -16,11 +16,11 @@ use ballast_core::table::{
 };
 use tokio::time::Instant;
 
-use super::{Stamp, folder_of, is_file, read_once, stamp_of_table};
+use super::{Stamp, is_file, read_once, stamp_of_table};
 use crate::net::tls::ServedCertificate;
 use crate::net::{listen, tls};
 use crate::os::clock::unix_seconds;
-use crate::os::files::{self, NamedFiles};
+use crate::os::files::{self, NamedFiles, folder_of};
 use crate::process::config::Admin;
 use crate::process::start_error::StartError;
 

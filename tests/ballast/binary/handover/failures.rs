@@ -3,7 +3,6 @@
 use std::os::unix::net::{UnixDatagram, UnixListener};
 
 use super::*;
-use crate::process::replace;
 use support::skip::skip;
 
 /// A process that asks and says what the test wants.
@@ -54,7 +53,10 @@ impl Asking {
 }
 
 /// A process that answers at the path of a hand-over as the test wants.
-fn answering(path: &Path, answer: impl FnOnce(UnixStream) + Send + 'static) -> JoinHandle<()> {
+fn answering<T: Send + 'static>(
+    path: &Path,
+    answer: impl FnOnce(UnixStream) -> T + Send + 'static,
+) -> JoinHandle<T> {
     let listener = UnixListener::bind(path).unwrap();
     thread::spawn(move || {
         let (mut next, _) = listener.accept().unwrap();
@@ -65,7 +67,7 @@ fn answering(path: &Path, answer: impl FnOnce(UnixStream) + Send + 'static) -> J
             request.starts_with("{\"request\":{\"version\":3,\"oldest\":2,"),
             "{request}"
         );
-        answer(next);
+        answer(next)
     })
 }
 
@@ -177,35 +179,51 @@ fn a_process_that_is_told_to_end_during_an_offer_leaves_the_files_to_the_one_tha
 }
 
 #[test]
-fn the_next_process_ends_where_the_one_that_runs_refuses_and_serves_where_that_one_is_gone() {
-    let offer =
-        |version| format!(r#"{{"offer":{{"version":{version},"program":"9","sockets":[]}}}}"#);
-    for (version, says, code) in [
-        (3, &[REFUSED][..], Some(75)),
-        (3, &["wait", REFUSED], Some(75)),
+fn the_next_process_ends_where_the_one_that_runs_lives_and_serves_where_that_one_is_gone() {
+    const STATE: &str = r#"{"state":{}}"#;
+    let broken = Some("has broken off the hand-over");
+    let refused = Some("not today");
+    for (version, says, ends) in [
+        (3, &[REFUSED][..], refused),
+        (3, &["wait", REFUSED], refused),
         (3, &["wait", "\"yours\"", "wait", "{\"flows\":[]}"], None),
-        (3, &["wait"], None),
+        // The end of the connection, between messages and in the middle of one, is not the end of the process.
+        (3, &[], broken),
+        (3, &["wait"], broken),
+        (3, &["wait", STATE, "half"], broken),
+        (3, &["dies"], None),
+        (3, &["wait", STATE, "half", "dies"], None),
         // One that knows no flows, and one that breaks off in place of them.
         (2, &["wait", "\"yours\"", "wait"], None),
         (3, &["wait", "\"yours\"", "wait"], None),
     ] {
+        // It stands for the process that answers.
+        let mut old = Command::new("sleep").arg("60").spawn().unwrap();
+        let offer = format!(
+            r#"{{"offer":{{"version":{version},"program":"9","pid":{},"sockets":[]}}}}"#,
+            old.id()
+        );
         let folder = folder("version: 1\n");
         let path = folder.path().join("handover");
         let answered = answering(&path, move |mut next| {
-            say(&mut next, &offer(version));
+            say(&mut next, &offer);
             for says in says {
                 match *says {
                     "wait" => drop(hear(&mut next)),
+                    "half" => next.write_all(b"\0\0\0\x09{\"st").unwrap(),
+                    "dies" => old.kill().unwrap(),
                     text => say(&mut next, text),
                 }
             }
+            drop(next);
+            old
         });
         let mut next = Process::spawn(&mut next_at(&folder, &path));
-        match code {
-            Some(code) => {
+        match ends {
+            Some(words) => {
                 // Another one answers there by now, or nobody does.
-                assert_eq!(next.ends(), Some(code), "{}", next.err.text());
-                assert!(next.has_said("not today"), "{}", next.err.text());
+                assert_eq!(next.ends(), Some(75), "{}", next.err.text());
+                assert!(next.has_said(words), "{}", next.err.text());
             }
             None => {
                 next.until_said("table applied");
@@ -214,7 +232,9 @@ fn the_next_process_ends_where_the_one_that_runs_refuses_and_serves_where_that_o
                 assert_eq!(next.ends(), Some(0));
             }
         }
-        answered.join().unwrap();
+        let mut old = answered.join().unwrap();
+        old.kill().unwrap();
+        old.wait().unwrap();
     }
 }
 

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::process::replace;
 
 /// An endpoint that answers each datagram with its own port, that of the flow's socket, and what was sent.
 fn witness() -> SocketAddr {
@@ -208,3 +207,68 @@ fn a_process_one_version_apart_or_one_that_goes_leaves_no_harm() {
         assert_eq!(first.ends(), Some(0));
     }
 }
+
+#[test]
+fn an_address_that_the_next_process_closes_and_opens_again_is_its_alone() {
+    let place = place();
+    let run = || Process::spawn(&mut place.run(&["--threads", "2"]));
+    let mut first = run();
+    first.until_answers("/readyz", 200);
+    // As long as it has this client, it does not end.
+    let mut lasting = connect(place.tcp).unwrap();
+    ping(&mut lasting).unwrap();
+    let second = run();
+    second.until_said("table applied");
+    first.until_said("no more clients are accepted");
+    let text = fs::read_to_string(place.folder.path().join("table.yaml")).unwrap();
+    let without = text.lines().filter(|line| !line.contains("name: u, bind"));
+    let without: Vec<_> = without.collect();
+    for (times, text) in [(2, &without.join("\n")), (3, &text)] {
+        replace(&place.folder, text);
+        second.until("the table", || second.err.times("table applied") == times);
+    }
+    Flows::of(place.tcp, 40).ask();
+    assert!(first.is_running());
+    ping(&mut lasting).unwrap();
+    drop(lasting);
+    assert_eq!(first.ends(), Some(0));
+}
+
+#[test]
+fn what_the_kernel_dropped_is_counted_once() {
+    let place = place();
+    // By one socket, so that every datagram says what was dropped there.
+    let run = || Process::spawn(&mut place.run(&["--threads", "1"]));
+    let first = run();
+    first.until_answers("/readyz", 200);
+    let drops = || -> u64 {
+        let (_, text) = get(place.admin.parse().unwrap(), "/metrics").unwrap();
+        let mut lines = text.lines();
+        let line = lines.find(|line| line.starts_with("ballast_udp_kernel_drops_total{"));
+        let (_, count) = line.unwrap().rsplit_once(' ').unwrap();
+        count.parse().unwrap()
+    };
+    let mut flows = Flows::of(place.tcp, 1);
+    flows.ask();
+    assert_eq!(drops(), 0);
+    first.signal(Signal::STOP);
+    let flood = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    for _ in 0..FLOOD {
+        flood.send_to(&[0; 1400], place.tcp).unwrap();
+    }
+    first.signal(Signal::CONT);
+    first.until("drops", || {
+        // A datagram that arrives says how many did not.
+        flood.send_to(b"x", place.tcp).unwrap();
+        drops() > 0
+    });
+    flows.ask();
+    let before = drops();
+    let second = run();
+    second.until_said("UDP flows go on in this process");
+    flows.ask();
+    assert_eq!(drops(), before);
+}
+
+/// Datagrams of 1400 bytes, more than any socket's buffer has room for.
+const FLOOD: usize = 40_000;

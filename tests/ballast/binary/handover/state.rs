@@ -3,7 +3,6 @@
 use rustls::{ClientConfig, ClientConnection, HandshakeKind, StreamOwned};
 
 use super::*;
-use crate::process::replace;
 
 /// A server that says its name to each client.
 fn named(name: &'static [u8]) -> SocketAddr {
@@ -92,6 +91,56 @@ fn changes_by_hand_and_counters_go_along() {
     // They can be taken back.
     assert_eq!(place.ask("enable frontend m0").trim(), "");
     second.until("it listens", || connect(more).is_ok());
+}
+
+#[test]
+fn a_socket_that_is_open_by_hand_alone_is_inherited() {
+    let place = Place::new();
+    let more = fresh_address();
+    let [tcp, ..] = place.endpoints;
+    let text = place.table(&[more]).replace(
+        "protocol: tcp, service: t}\nservices:",
+        "protocol: tcp, service: o}\nservices:",
+    ) + &format!(
+        "  - {{name: o, endpoints: [{{name: x, address: \"{tcp}\", state: disabled}}]}}\n"
+    );
+    replace(&place.folder, &text);
+    let mut first = place.serving();
+    assert!(connect(more).is_err());
+    assert_eq!(place.ask("enable server o/x").trim(), "");
+    first.until("it listens", || connect(more).is_ok());
+    let is_over = Arc::new(AtomicBool::new(false));
+    let asking = {
+        let is_over = Arc::clone(&is_over);
+        thread::spawn(move || {
+            while !is_over.load(Ordering::Relaxed) {
+                ping(&mut connect(more).unwrap()).unwrap();
+            }
+        })
+    };
+    let second = follows(&first, &place);
+    assert!(
+        second.has_said("inherited 13 of 13 sockets"),
+        "{}",
+        second.err.text()
+    );
+    is_over.store(true, Ordering::Relaxed);
+    asking.join().unwrap();
+    assert_eq!(first.ends(), Some(0));
+}
+
+#[test]
+fn health_that_was_set_by_hand_goes_along_with_checks_and_without() {
+    let place = Place::new();
+    let first = place.serving();
+    let server = format!("t/{}", place.endpoints[0]);
+    let words = format!("set server {server} health down");
+    assert_eq!(place.ask(&words).trim(), "");
+    let row = server.replace('/', ",");
+    let before = column(&place, &row, "status");
+    assert!(before.starts_with("DOWN"), "{before}");
+    let _second = follows(&first, &place);
+    assert_eq!(column(&place, &row, "status"), before);
 }
 
 #[test]

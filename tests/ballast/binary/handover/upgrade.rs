@@ -6,7 +6,7 @@ use std::process::Stdio;
 use rustix::process::{Pid, kill_process};
 
 use super::*;
-use crate::process::{Ended, replace};
+use crate::process::Ended;
 
 /// `ballast run` that writes to a file: the next process writes there, too.
 fn run(place: &Place, log: &Path) -> Process {
@@ -98,6 +98,38 @@ fn a_process_of_another_user_or_service_is_replaced_by_one_with_arguments_of_its
 }
 
 #[test]
+fn a_log_that_the_shell_opened_anew_is_overwritten_by_nobody() {
+    let place = Place::new();
+    let log = place.folder.path().join("log");
+    let process = Process::spawn_into(
+        &mut place.run(&[]),
+        Stdio::null(),
+        File::create(&log).unwrap().into(),
+    );
+    let mut first = process;
+    let logged = || fs::read_to_string(&log).unwrap();
+    first.until("it serves", || logged().contains("table applied"));
+    let ended = upgrade(&place.handover(), &[]);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert_eq!(first.ends(), Some(0));
+    let second = place.pid();
+    kill_process(
+        Pid::from_raw(second.parse().unwrap()).unwrap(),
+        Signal::TERM,
+    )
+    .unwrap();
+    first.until("its end", || !place.handover().exists());
+    let text = logged();
+    for words in ["the page and the metrics", "table applied", "ended cut=0"] {
+        assert_eq!(text.matches(words).count(), 2, "{text}");
+    }
+    for words in ["the next process serves", "inherited 11 of 11 sockets"] {
+        assert_eq!(text.matches(words).count(), 1, "{text}");
+    }
+    assert!(!text.contains('\0'), "{text}");
+}
+
+#[test]
 fn an_upgrade_that_fails_is_said_and_changes_nothing() {
     let place = Place::new();
     let ended = upgrade(&place.handover(), &[]);
@@ -111,6 +143,12 @@ fn an_upgrade_that_fails_is_said_and_changes_nothing() {
 
     let log = place.folder.path().join("log");
     let mut first = run(&place, &log);
+    first.signal(Signal::STOP);
+    let ended = upgrade(&place.handover(), &[]);
+    first.signal(Signal::CONT);
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    let words = format!("the process there (pid {}) does not answer", first.pid());
+    assert!(ended.err.contains(&words), "{ended:?}");
     let goes_on = format!("the process with pid {} goes on", first.pid());
     for (program, words) in [
         ("false", "cannot be started"),
