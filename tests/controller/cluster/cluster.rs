@@ -40,6 +40,28 @@ pub(crate) enum Form {
     /// By rc.yaml, with a pod for each node.
     ReplicationController,
     DaemonSet,
+    /// With a data plane of its own, whose next pod takes over from the one that runs.
+    Surge,
+}
+
+impl Form {
+    /// The files, as arguments of kubectl.
+    fn files(self) -> [&'static str; 2] {
+        match self {
+            Self::ReplicationController => ["-f", RC_YAML],
+            Self::DaemonSet => ["-k", DAEMONSET],
+            Self::Surge => ["-k", SURGE],
+        }
+    }
+
+    /// What makes the pods of load balancer nodes.
+    fn makers(self) -> &'static [&'static str] {
+        match self {
+            Self::ReplicationController => &["rc/ballast"],
+            Self::DaemonSet => &["daemonset/ballast"],
+            Self::Surge => &["daemonset/ballast", "daemonset/ballast-dataplane"],
+        }
+    }
 }
 
 impl Cluster {
@@ -105,10 +127,8 @@ impl Cluster {
         if self.form != Some(form) {
             self.uninstall();
             self.form = Some(form);
-            match form {
-                Form::ReplicationController => self.kubectl(&["create", "-f", RC_YAML]),
-                Form::DaemonSet => self.kubectl(&["create", "-k", DAEMONSET]),
-            };
+            let [flag, path] = form.files();
+            self.kubectl(&["create", flag, path]);
             for node in &self.nodes {
                 self.kubectl(&[
                     "label",
@@ -128,6 +148,9 @@ impl Cluster {
         self.until("pods of Ballast that are ready", || {
             self.ready_pods().len() == 2
         });
+        if form == Form::Surge {
+            self.rolled_out("ballast", "daemonset/ballast-dataplane");
+        }
         self.until_published(&self.addresses());
     }
 
@@ -136,17 +159,8 @@ impl Cluster {
         let Some(form) = self.form.take() else {
             return;
         };
-        let pods = match form {
-            Form::ReplicationController => "rc/ballast",
-            Form::DaemonSet => "daemonset/ballast",
-        };
-        self.kubectl(&[
-            "-n",
-            "ballast",
-            "delete",
-            "deployment/ballast-publish",
-            pods,
-        ]);
+        let delete = ["-n", "ballast", "delete", "deployment/ballast-publish"];
+        self.kubectl(&[&delete, form.makers()].concat());
         let page = fs::read_to_string(MANUAL).expect("a page");
         let (_, task) = page.split_once("\n## Taking it away\n").expect("a task");
         let (_, job) = task.split_once("```yaml\n").expect("a Job");
@@ -167,12 +181,8 @@ impl Cluster {
             self.kubectl(&["-n", "ballast", "logs", "job/ballast-release"])
                 .trim()
         );
-        match form {
-            Form::ReplicationController => {
-                self.kubectl(&["delete", "-f", RC_YAML, "--ignore-not-found"])
-            }
-            Form::DaemonSet => self.kubectl(&["delete", "-k", DAEMONSET, "--ignore-not-found"]),
-        };
+        let [flag, path] = form.files();
+        self.kubectl(&["delete", flag, path, "--ignore-not-found"]);
     }
 
     /// What kubectl prints, as a person who may do everything.
@@ -526,6 +536,10 @@ const RC_YAML: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../rc.yaml");
 const DAEMONSET: &str = concat!(
     env!("CARGO_MANIFEST_DIR"),
     "/../templates/kustomize/overlays/daemonset"
+);
+const SURGE: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/../templates/kustomize/overlays/surge"
 );
 const MANUAL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/controller.md");
 /// Of the cluster's DNS, among the addresses of Services.

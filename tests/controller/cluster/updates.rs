@@ -1,9 +1,10 @@
 //! Another version of Ballast on every node, and no Ballast any more.
 
+use std::collections::BTreeSet;
 use std::thread;
 use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::Test;
 use crate::api::Place;
@@ -36,6 +37,41 @@ fn a_rolling_update_fails_no_request_of_published_addresses(cluster: &mut Cluste
     for story in &noticed.fixed {
         assert!(story.outage < Duration::from_secs(30), "{noticed:?}");
     }
+}
+
+/// Clients that know one node only notice nothing either, and lasting connections stay with the process that has them.
+fn a_data_plane_that_hands_over_fails_no_request_of_any_node(cluster: &mut Cluster) {
+    cluster.install(Form::Surge);
+    let cluster = &*cluster;
+    let before = uids(&cluster.pods("ballast", "ballast-dataplane"));
+    let noticed = during(cluster, || {
+        thread::scope(|scope| {
+            let slow = cluster.addresses().map(|address| {
+                let ask = move || get(address, "/cgi-bin/slow", Duration::from_secs(30));
+                scope.spawn(move || cluster.client.network.within(ask))
+            });
+            support::pause(Duration::from_millis(200));
+            let restart = ["rollout", "restart", "daemonset/ballast-dataplane"];
+            cluster.kubectl(&[&["-n", "ballast"][..], &restart].concat());
+            cluster.rolled_out("ballast", "daemonset/ballast-dataplane");
+            for answer in slow {
+                let answer = answer.join().expect("a thread that ends");
+                answer.expect("a connection outlives the order to end");
+            }
+            cluster.until("no pod of before is left", || {
+                let pods = cluster.plane.admin.list("Pod", "ballast");
+                uids(&pods).is_disjoint(&before)
+            });
+        });
+    });
+    assert_eq!(noticed.failed(), 0, "{noticed:?}");
+    assert_eq!(noticed.unpublished, 0, "{noticed:?}");
+    cluster.until_published(&cluster.addresses());
+}
+
+fn uids(pods: &[Value]) -> BTreeSet<String> {
+    let uids = pods.iter().map(|pod| pod["metadata"]["uid"].to_string());
+    uids.collect()
 }
 
 fn uninstalling_leaves_nothing(cluster: &mut Cluster) {
@@ -88,5 +124,6 @@ fn uninstalling_leaves_nothing(cluster: &mut Cluster) {
 
 tests![
     a_rolling_update_fails_no_request_of_published_addresses,
+    a_data_plane_that_hands_over_fails_no_request_of_any_node,
     uninstalling_leaves_nothing,
 ];
