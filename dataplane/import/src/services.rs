@@ -124,9 +124,10 @@ impl Importer<'_> {
         let is_ready = |one: &Endpoint| one.state == State::Ready && one.weight > 0;
         let mut all = endpoints.iter().zip(used);
         let backup = all.find(|(endpoint, _)| endpoint.state == State::Backup);
-        // With option redispatch, too, haproxy counts a server that refuses as usable until its checks fail.
+        // Without checks, haproxy counts a server that refuses as usable for ever, with option redispatch, too.
         if let Some((_, server)) = backup
             && endpoints.iter().any(is_ready)
+            && !(are_checked && proxy.redispatches)
         {
             let when = if are_checked {
                 "only when their checks have failed"

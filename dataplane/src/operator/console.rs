@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use rustix::net::{SocketFlags, accept_with};
+use rustix::net::{Shutdown, SocketFlags, accept_with, shutdown};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{UnixListener, UnixStream};
@@ -119,6 +119,8 @@ async fn serve(
             Err(_) => sleep(EXHAUSTED_PAUSE).await,
         }
     }
+    // Who has found the path before its file was removed, and connects only now, is refused, and not left in the queue.
+    shutdown(&listener, Shutdown::Read).ok();
     // Not by the runtime, which may not know of the last ones yet.
     while let Ok(stream) = accept_with(&listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
         let stream = UnixStream::from_std(stream.into());

@@ -179,8 +179,9 @@ impl Apply {
             }
             forced &= again.is_some();
             if again.is_none() {
-                orders.clear();
+                // A process that cannot serve ends in here: it must not count as one that has read its table.
                 self.has_taken_over().await;
+                orders.clear();
             }
             if self.ack.has_served() {
                 pace.take().into_iter().for_each(Pace::take);

@@ -135,9 +135,13 @@ impl ClientBatch<'_> {
 
     fn note_drops(&self, datagram: &Received<'_>) {
         if let Some(drops) = datagram.drops {
-            let before = self.listener.drops.replace(drops);
-            let more = drops.wrapping_sub(before);
-            self.counters().kernel_drops.add(more.into());
+            let more = drops.wrapping_sub(self.listener.drops.get());
+            // The number is that of the moment at which the datagram came. Of an inherited socket those that waited have an older
+            // one than the socket has.
+            if more <= u32::MAX / 2 {
+                self.listener.drops.set(drops);
+                self.counters().kernel_drops.add(more.into());
+            }
         }
     }
 

@@ -350,7 +350,10 @@ fn a_service_that_takes_the_name_of_a_deleted_one_is_not_written_for_it() {
             refused.count()
         );
         let events = corner.events("web");
-        let warnings = events.iter().filter(|event| event.kind != "Normal");
+        // The API server's own check of ClusterIPs may meet a Service that is just being made.
+        let warnings = events
+            .iter()
+            .filter(|event| event.kind != "Normal" && event.reason != "ClusterIPNotAllocated");
         assert_eq!(warnings.count(), 0, "{events:?}");
     });
 }

@@ -226,9 +226,9 @@ fn a_backup_that_a_refused_client_gets_to_is_told_with_what_haproxy_does() {
             "{options} server a 10.0.0.1:80{check}\n server z 10.0.0.2:80 backup{check}"
         ))
     };
+    let checked = "only when their checks have failed";
+    assert_left_out(&of("", " check"), 6, checked);
     for (options, line) in [("", 6), (" option redispatch\n", 7)] {
-        let checked = "only when their checks have failed";
-        assert_left_out(&of(options, " check"), line, checked);
         assert_left_out(&of(options, ""), line, "never, since nothing checks them");
     }
     table(&of(" retries 0\n", ""));

@@ -6,6 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::retry_on_intr;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::process::succession::is_answered;
@@ -34,7 +35,8 @@ impl Life {
             return false;
         };
         let mut watched = [PollFd::new(process, PollFlags::IN)];
-        if !poll(&mut watched, Some(&ENDS_WITHIN)).is_ok_and(|ready| ready > 0) {
+        let ready = retry_on_intr(|| poll(&mut watched, Some(&ENDS_WITHIN)));
+        if !ready.is_ok_and(|ready| ready > 0) {
             return false;
         }
         // One that has just taken over from it begins to answer.

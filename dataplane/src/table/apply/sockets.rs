@@ -196,7 +196,10 @@ impl Sockets {
     /// Closes what systemd has kept and the table does not have.
     pub(super) fn forget_kept(&mut self) {
         for (key, _) in std::mem::take(&mut self.kept) {
-            self.store.forget(&key);
+            // The process before may have handed over a socket of the same address, which systemd keeps now.
+            if !self.bound.contains_key(&key) {
+                self.store.forget(&key);
+            }
         }
     }
 

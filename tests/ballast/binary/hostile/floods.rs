@@ -154,7 +154,7 @@ fn clients_that_vanish_without_an_end_are_let_go() {
     let (process, _folder) = site.place.within(|| {
         let text = table(&[(to, echo_server())]);
         let folder =
-            folder(&text.replace("protocol: tcp", "protocol: tcp, timeouts: {client: 2s}"));
+            folder(&text.replace("protocol: tcp", "protocol: tcp, timeouts: {client: 10s}"));
         (Process::run(folder.path(), &[]), folder)
     });
     process.until_said("table applied");
