@@ -165,6 +165,8 @@ pub struct Node {
     is_stale: bool,
     /// Whether the addresses on the interfaces were looked at.
     has_looked: bool,
+    /// When the lifetimes of the held addresses are renewed next.
+    renewal: Duration,
 }
 
 /// The members, and what seals what is said among them.
@@ -210,6 +212,7 @@ impl Node {
             noted: 0,
             is_stale: true,
             has_looked: false,
+            renewal: now + RENEW_EVERY,
             files: Files::of(&file),
             file: Arc::new(file),
         };
@@ -264,7 +267,7 @@ impl Node {
         }
     }
 
-    /// A datagram came from there.
+    /// A datagram came from there. After the last one that is there, [`Node::settle`] is to be called.
     pub fn datagram(&mut self, now: Duration, from: SocketAddr, bytes: &[u8]) {
         self.look_at_the_clock(now);
         let Some(group) = &mut self.members else {
@@ -295,7 +298,6 @@ impl Node {
         if let Err(why) = taken {
             *self.counters.dropped.entry(why).or_default() += 1;
         }
-        self.settle(now);
     }
 
     /// A peer has another key, which looks as if a firewall dropped its datagrams.
@@ -400,9 +402,12 @@ impl Node {
             .values()
             .filter_map(|entry| entry.l2.deadline());
         let career = self.career.deadline(self.file.r#return);
+        let mut all = self.entries.values();
+        let renewal = all.any(|entry| entry.l2.is_held()).then_some(self.renewal);
         members
             .chain(entries)
             .chain(career)
+            .chain(renewal)
             .chain(self.files.deadline())
             .min()
     }
@@ -416,6 +421,7 @@ impl Node {
             group.membership.tick(now);
         }
         self.is_stale |= self.files.tick(now);
+        self.renew(now);
         let due: Vec<IpAddr> = self
             .entries
             .iter()
@@ -433,6 +439,21 @@ impl Node {
             }
         }
         self.settle(now);
+    }
+
+    /// Renews the lifetimes of the addresses that this node holds, if that is due. Where this process was paused for so long that they
+    /// may have ended, the next look at the interfaces finds what is left.
+    fn renew(&mut self, now: Duration) {
+        if now < self.renewal {
+            return;
+        }
+        let is_late = now >= self.renewal + lifetime() - RENEW_EVERY;
+        self.renewal = now + RENEW_EVERY;
+        if !is_late {
+            let held = self.held().into_iter();
+            let renewals = held.map(|(interface, address)| Action::Renew { interface, address });
+            self.actions.extend(renewals);
+        }
     }
 
     /// Gives up all addresses that another node can take, and tells the others that this one goes.
@@ -540,7 +561,7 @@ impl Node {
     }
 
     /// Brings everything in line with what is known now.
-    fn settle(&mut self, now: Duration) {
+    pub fn settle(&mut self, now: Duration) {
         let before = self.own_standing();
         self.hear_news(now);
         if let Some(group) = &self.members
@@ -731,6 +752,10 @@ fn claimant(members: Option<&Group>, mac: Mac) -> Option<Claimant> {
     })
 }
 
+fn lifetime() -> Duration {
+    Duration::from_secs(LIFETIME.into())
+}
+
 const fn number_of(standing: Standing) -> u8 {
     match standing {
         Standing::Flapping => 0,
@@ -753,5 +778,9 @@ const fn standing_of(number: u8) -> Option<Standing> {
 const PAUSE: Duration = Duration::from_millis(350);
 /// Hardware addresses that a state has at most.
 const MACS: usize = 16;
+/// The seconds for which the kernel keeps an address of ours without a word from the announcer: longer than a start of the announcer
+/// takes, for which addresses are not to move.
+pub const LIFETIME: u32 = 60;
+const RENEW_EVERY: Duration = Duration::from_secs(20);
 const SAME_NAME_EVERY: Duration = Duration::from_secs(60);
 const OTHER_KEY_EVERY: Duration = Duration::from_secs(60);

@@ -22,13 +22,19 @@ pub struct Candidate<'m> {
     pub standing: Standing,
 }
 
+impl<'m> Candidate<'m> {
+    /// The owner is the candidate of the highest rank.
+    pub fn rank(&self, address: IpAddr) -> (Standing, u64, &'m str) {
+        (self.standing, weight(self.name, address), self.name)
+    }
+}
+
 /// The owner of the address among those who can hold it.
 pub fn owner<'m>(
     address: IpAddr,
     candidates: impl IntoIterator<Item = Candidate<'m>>,
 ) -> Option<&'m str> {
-    let rank = |one: &Candidate<'m>| (one.standing, weight(one.name, address), one.name);
-    let owner = candidates.into_iter().max_by_key(rank);
+    let owner = candidates.into_iter().max_by_key(|one| one.rank(address));
     owner.map(|candidate| candidate.name)
 }
 

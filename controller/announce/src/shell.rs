@@ -209,7 +209,9 @@ impl Reporter {
 
     /// Shows that this process runs: the time of the ack is at most [`OLDEST_ACK`] ago.
     fn beat(&mut self) {
-        if self.beat.is_none_or(|last| last.elapsed() >= BEAT_EVERY) {
+        let is_due = self.beat.is_none_or(|last| last.elapsed() >= BEAT_EVERY);
+        // An ack that cannot be written is an old one.
+        if is_due && !self.has_failed {
             self.beat = Some(Instant::now());
             // If that fails, the ack cannot be written, which is told.
             touch(&self.path).ok();

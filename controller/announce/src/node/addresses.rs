@@ -22,8 +22,6 @@ pub struct Present {
     pub address: IpAddr,
     /// Whether a process of ours put it there, whatever the file says of it. Others are never removed.
     pub is_ours: bool,
-    /// Whether its lifetime is to be renewed.
-    pub is_expiring: bool,
 }
 
 /// An address on this node.
@@ -86,13 +84,14 @@ impl Node {
     /// that a start interrupts nobody.
     pub fn set_addresses(&mut self, now: Duration, present: &[Present]) {
         let is_first = !std::mem::replace(&mut self.has_looked, true);
-        let is_going = |action: &Action, one: &Present| {
-            let (interface, address) = (one.interface, one.address);
-            *action == Action::Remove { interface, address }
-        };
+        let removals = self.actions.iter().filter_map(|action| match action {
+            Action::Remove { interface, address } => Some((*interface, *address)),
+            _ => None,
+        });
+        let removals: BTreeSet<(u32, IpAddr)> = removals.collect();
         for one in present.iter().filter(|one| one.is_ours) {
             let (interface, address) = (one.interface, one.address);
-            if self.actions.iter().any(|action| is_going(action, one)) {
+            if removals.contains(&(interface, address)) {
                 continue;
             }
             let entry = self.entries.get_mut(&address);
@@ -106,9 +105,8 @@ impl Node {
                 None => false,
             };
             match is_held {
-                true if one.is_expiring => {
-                    self.actions.push(Action::Renew { interface, address });
-                }
+                // Its lifetime is what the process before left of it.
+                true if is_first => self.actions.push(Action::Renew { interface, address }),
                 true => {}
                 false => {
                     self.actions.push(Action::Remove { interface, address });
@@ -179,7 +177,8 @@ impl Node {
             let mut candidates = self.candidates(one, others);
             candidates.extend(own);
             let owner = owner(one.address, candidates.iter().copied());
-            for name in self.to_ask(one.address, others, &mut candidates) {
+            let best = candidates.into_iter().find(|one| Some(one.name) == owner);
+            for name in self.to_ask(one.address, others, best) {
                 questions.entry(name).or_default().push(one.address);
             }
             let owner = match owner {
@@ -231,29 +230,23 @@ impl Node {
         candidates.collect()
     }
 
-    /// The members that would be the owner of the address, and of which it is not known whether their files have it.
-    fn to_ask<'m>(
+    /// The members that would be the owner of the address beside `best`, which may be one of them, and of which it is not known
+    /// whether their files have it, or still have it.
+    fn to_ask(
         &self,
         address: IpAddr,
-        others: &'m [(String, Option<State>)],
-        candidates: &mut Vec<Candidate<'m>>,
+        others: &[(String, Option<State>)],
+        best: Option<Candidate<'_>>,
     ) -> Vec<String> {
-        let mut names = Vec::new();
-        for unsure in self.files.unsure(address) {
-            let member = others.iter().find(|(name, _)| name == unsure);
-            let Some((name, Some(state))) = member else {
-                continue;
-            };
-            let Some(standing) = could(state, address) else {
-                continue;
-            };
-            candidates.push(Candidate { name, standing });
-            if owner(address, candidates.iter().copied()) == Some(name) {
-                names.push(name.clone());
-            }
-            candidates.pop();
-        }
-        names
+        let best = best.map(|best| best.rank(address));
+        let unsure = self.files.unsure(address, others);
+        let better = unsure.filter(|(name, state)| {
+            could(state, address).is_some_and(|standing| {
+                let rank = Candidate { name, standing }.rank(address);
+                best.is_none_or(|best| rank >= best)
+            })
+        });
+        better.map(|(name, _)| name.to_owned()).collect()
     }
 
     /// What the file says of the address.

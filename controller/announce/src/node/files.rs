@@ -48,7 +48,7 @@ struct Difference {
 
 impl Difference {
     /// Whether the file of this digest has the address; `None`: it has to be asked.
-    fn is_known(&self, digest: u64, address: IpAddr) -> Option<bool> {
+    fn says_of(&self, digest: u64, address: IpAddr) -> Option<bool> {
         match self.known.get(&address) {
             Some((of, has)) => (*of == digest).then_some(*has),
             None => (self.complete == Some(digest)).then_some(false),
@@ -145,12 +145,20 @@ impl Files {
         has || difference.grace.is_some() && !is_held && is_named()
     }
 
-    /// The members whose answer of the address is missing.
-    pub(super) fn unsure(&self, address: IpAddr) -> impl Iterator<Item = &str> {
-        self.members.iter().filter_map(move |(name, member)| {
+    /// Those of the living others whose answer of the address is missing.
+    pub(super) fn unsure<'m>(
+        &self,
+        address: IpAddr,
+        others: &'m [(String, Option<State>)],
+    ) -> impl Iterator<Item = (&'m str, &'m State)> {
+        let is_unsure = move |name: &str| {
+            let member = self.members.get(name)?;
             let difference = member.differs.as_ref()?;
-            let known = difference.is_known(member.told, address);
-            known.is_none().then_some(&**name)
+            Some(difference.says_of(member.told, address).is_none())
+        };
+        others.iter().filter_map(move |(name, state)| {
+            let state = state.as_ref()?;
+            is_unsure(name)?.then_some((&**name, state))
         })
     }
 
@@ -184,10 +192,12 @@ impl Files {
             return false;
         };
         difference.asked = 0;
-        difference
-            .known
-            .extend(has.iter().map(|(address, has)| (*address, (digest, *has))));
-        true
+        let mut is_new = false;
+        for (address, has) in has {
+            let before = difference.known.insert(*address, (digest, *has));
+            is_new |= before != Some((digest, *has));
+        }
+        is_new
     }
 
     /// When [`Files::tick`] is to be called.

@@ -71,7 +71,7 @@ pub fn read(path: &Path) -> Result<Wanted, Vec<Problem>> {
     })
 }
 
-/// The metadata of the file and its key file, which shows whether one of them changed: to read them costs more.
+/// The file and its key file, to see whether one of them changed.
 pub(super) fn on_disk(path: &Path, file: &Announce) -> [Vec<u8>; 2] {
     let key = file
         .members
@@ -88,7 +88,7 @@ fn open_to_all(path: &Path) -> Option<String> {
     let mode = fs::metadata(path).ok()?.permissions().mode() & 0o7777;
     (mode & 0o004 != 0).then(|| {
         let path = path.display();
-        format!("members.key-file: every user of this host can read {path} (mode {mode:04o}), and what is sealed with it; chmod 600 {path}")
+        format!("members.key-file: every user of this host can read {path} (mode {mode:04o}), and what is sealed with it; chmod o-r {path}")
     })
 }
 

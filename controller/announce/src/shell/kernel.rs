@@ -93,6 +93,7 @@ impl Worker {
         refused: mpsc::UnboundedSender<(IpAddr, String)>,
     ) {
         let mut cannot_remove = BTreeSet::new();
+        let mut cannot_renew = BTreeSet::new();
         // Addresses that something else put on an interface. They stay there.
         let mut foreign = BTreeSet::new();
         while let Some(action) = acts.recv().await {
@@ -111,9 +112,18 @@ impl Worker {
                         }
                     }
                 }
+                Action::Renew { interface, address } if foreign.contains(&(interface, address)) => {
+                }
                 Action::Renew { interface, address } => {
-                    if let Err(error) = self.netlink.renew(interface, address).await {
-                        tracing::warn!(%address, %error, "cannot renew the lifetime of an address; it is tried again");
+                    match self.netlink.renew(interface, address).await {
+                        Ok(()) => {
+                            cannot_renew.remove(&address);
+                        }
+                        Err(error) => {
+                            if cannot_renew.insert(address) {
+                                tracing::warn!(%address, %error, "cannot renew the lifetime of an address; it is tried again");
+                            }
+                        }
                     }
                 }
                 Action::Remove { interface, address } if foreign.remove(&(interface, address)) => {}

@@ -317,13 +317,14 @@ impl Life<'_> {
         for _ in 0..AT_ONCE {
             let received = self.udp.as_ref().map(|udp| udp.try_recv_from(&mut buffer));
             let Some(Ok((length, from))) = received else {
-                return;
+                break;
             };
             let now = self.now();
             let from = SocketAddr::new(from.ip().to_canonical(), from.port());
             self.node
                 .datagram(now, from, buffer.get(..length).unwrap_or_default());
         }
+        self.node.settle(self.now());
     }
 
     fn hear(&mut self, frame: io::Result<(u32, Vec<u8>)>) {
@@ -366,7 +367,6 @@ impl Life<'_> {
                 Origin::Alike => was_held(&one.address),
                 Origin::Foreign => false,
             },
-            is_expiring: one.is_expiring,
         });
         let present: Vec<Present> = present.collect();
         self.node.set_addresses(now, &present);
@@ -520,7 +520,7 @@ fn tell(event: &Event) {
             tracing::warn!(%address, "an address was on an interface, and this node is not to hold it; it is removed");
         }
         Event::Lost(address) => {
-            tracing::warn!(%address, "something else took an address from its interface, and this node takes it again; see what manages the addresses of this host");
+            tracing::warn!(%address, "an address is gone from its interface, and this node takes it again: something else took it, see what manages the addresses of this host; or this process did not run for a minute");
         }
         Event::Address(status) => tell_address(status),
     }

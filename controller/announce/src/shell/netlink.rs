@@ -21,6 +21,7 @@ use rtnetlink::{
 use tokio::sync::mpsc;
 
 use crate::network::{Interface, Network, Route};
+use crate::node::LIFETIME;
 
 /// The kernel's tables of the network.
 #[derive(Clone)]
@@ -36,8 +37,6 @@ pub(super) struct Found {
     pub(super) interface: u32,
     pub(super) address: IpAddr,
     pub(super) origin: Origin,
-    /// Whether its lifetime is to be renewed, if this node holds it.
-    pub(super) is_expiring: bool,
 }
 
 /// Who put an address on an interface.
@@ -270,8 +269,6 @@ fn found(message: &AddressMessage, has_tags: bool) -> Option<Found> {
         interface: message.header.index,
         address,
         origin,
-        // Earlier versions gave addresses no end.
-        is_expiring: left < LIFETIME - RENEWED_AFTER || left == u32::MAX,
     })
 }
 
@@ -284,11 +281,6 @@ fn keeps_tags(release: &str) -> bool {
 
 /// The tag of our addresses.
 const OURS: u8 = 0xba;
-/// The seconds for which the kernel keeps an address of ours without a word from the announcer: longer than a start of the announcer
-/// takes, for which addresses are not to move.
-const LIFETIME: u32 = 60;
-/// A lifetime is renewed when so many seconds of it have passed.
-const RENEWED_AFTER: u32 = 20;
 
 #[cfg(test)]
 mod tests {
@@ -351,13 +343,5 @@ mod tests {
             assert_eq!(found(&message, true).unwrap().origin, with_tags);
             assert_eq!(found(&message, false).unwrap().origin, without_tags);
         }
-        let is_expiring = |left| {
-            let message = message(Some(OURS), without_route, left);
-            found(&message, true).unwrap().is_expiring
-        };
-        assert_eq!(
-            [60, 40, 39, 1, u32::MAX].map(is_expiring),
-            [false, false, true, true, true]
-        );
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
-use super::super::{Action, DataPlane, Event, Node, Present, Start};
+use super::super::{Action, DataPlane, Event, Node, Present, Start, lifetime};
 use crate::file::{self, Announce};
 use crate::frames::{self, Mac};
 use crate::key::{self, Keys};
@@ -61,7 +61,8 @@ struct Host {
     node: Option<Node>,
     has_power: bool,
     /// The addresses of its interface.
-    holds: BTreeSet<IpAddr>,
+    /// Its addresses, each with when the kernel takes it away.
+    holds: BTreeMap<IpAddr, Duration>,
     paused_until: Duration,
     /// What came while it was paused.
     inbox: Vec<Packet>,
@@ -77,7 +78,7 @@ struct Host {
 impl Host {
     /// Whether its kernel answers for the address.
     fn answers_for(&self, address: IpAddr) -> bool {
-        self.has_power && self.has_link && self.holds.contains(&address)
+        self.has_power && self.has_link && self.holds.contains_key(&address)
     }
 
     fn network(&self) -> Network {
@@ -96,11 +97,10 @@ impl Host {
     }
 
     fn present(&self) -> Vec<Present> {
-        let each = self.holds.iter().map(|address| Present {
+        let each = self.holds.keys().map(|address| Present {
             interface: 1,
             address: *address,
             is_ours: true,
-            is_expiring: false,
         });
         each.collect()
     }
@@ -210,7 +210,7 @@ impl World {
                 mac: [2, 0, 0, 0, 0, last],
                 node: None,
                 has_power: true,
-                holds: BTreeSet::new(),
+                holds: BTreeMap::new(),
                 paused_until: Duration::ZERO,
                 inbox: Vec::new(),
                 is_ready: true,
@@ -278,6 +278,7 @@ impl World {
             else {
                 continue;
             };
+            host.holds.retain(|_, until| *until > now);
             let inbox = std::mem::take(&mut host.inbox);
             let Some(node) = &mut host.node else {
                 continue;
@@ -292,6 +293,7 @@ impl World {
                     Packet::Frame(bytes) => node.frame(now, 1, &bytes),
                 }
             }
+            node.settle(now);
             node.tick(now);
             self.act(number);
         }
@@ -384,14 +386,18 @@ impl World {
                     refused.push(address);
                 }
                 Action::Add { address, .. } => {
-                    assert!(self.hosts[number].holds.insert(address));
+                    let until = self.now + lifetime();
+                    assert_eq!(self.hosts[number].holds.insert(address, until), None);
                     self.moves.push((self.now, address, number));
                 }
                 Action::Remove { address, .. } => {
                     self.hosts[number].holds.remove(&address);
                 }
                 Action::Tell(Event::Address(status)) if status.detail.len() < 40 => {}
-                Action::Renew { .. } => {}
+                Action::Renew { address, .. } => {
+                    let until = self.now + lifetime();
+                    self.hosts[number].holds.insert(address, until);
+                }
                 Action::Locate(_) => unreachable!("each knows where it is"),
                 Action::Tell(event) => {
                     let line = format!("{:?} edge{}: {event:?}", self.now, number + 1);
@@ -432,7 +438,8 @@ impl World {
         for (one, other) in &sees {
             if one < other && sees.contains(&(*other, *one)) {
                 let (host, other_host) = (&self.hosts[*one], &self.hosts[*other]);
-                let both = host.holds.intersection(&other_host.holds);
+                let others = &other_host.holds;
+                let both = host.holds.keys().filter(|one| others.contains_key(one));
                 let answers = |at: &&IpAddr| host.answers_for(**at) && other_host.answers_for(**at);
                 for address in both.filter(answers) {
                     let key = (*address, *one, *other);
@@ -525,7 +532,7 @@ impl World {
             .enumerate()
             .filter(|(_, host)| host.has_power);
         hosts
-            .flat_map(|(number, host)| host.holds.iter().map(move |one| (*one, number)))
+            .flat_map(|(number, host)| host.holds.keys().map(move |one| (*one, number)))
             .collect()
     }
 
