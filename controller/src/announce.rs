@@ -105,7 +105,7 @@ pub(super) fn announce(flags: &Announce) -> anyhow::Result<()> {
         let mut why = format!("{path} is refused");
         let lines = match fs::read(&flags.file) {
             Ok(text) => located(&text, &problems),
-            // That is the problem.
+            // `problems` says why the file cannot be read.
             Err(_) => problems.iter().map(Problem::to_string).collect(),
         };
         for line in lines {

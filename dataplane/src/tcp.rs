@@ -36,13 +36,13 @@ pub(crate) use accept::accept_loop;
 use reject::RejectReason;
 
 /// Serves a connection that another worker accepted.
-pub(crate) fn serve_handed_over(worker: &Rc<Worker>, mut handed: PassedOn) {
-    let Some(accepted) = handed.take() else {
+pub(crate) fn serve_passed_on(worker: &Rc<Worker>, mut passed: PassedOn) {
+    let Some(accepted) = passed.take() else {
         return;
     };
-    let socket = Rc::new(handed.socket.clone());
-    let plan = Rc::new(Arc::clone(&handed.plan));
-    spawn(worker, accepted, &socket, &plan, handed.is_trusted);
+    let socket = Rc::new(passed.socket.clone());
+    let plan = Rc::new(Arc::clone(&passed.plan));
+    spawn(worker, accepted, &socket, &plan, passed.is_trusted);
 }
 
 /// Spawns the task of a connection.

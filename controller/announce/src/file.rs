@@ -93,6 +93,20 @@ pub struct Address {
     pub ready: bool,
 }
 
+impl Address {
+    /// Whether the node of this name may hold it.
+    #[must_use]
+    pub fn names(&self, node: &str) -> bool {
+        self.nodes.iter().any(|name| name == node)
+    }
+
+    /// Whether it is held by one node at a time, and the node of this name may be that one.
+    #[must_use]
+    pub fn may_be_held_by(&self, node: &str) -> bool {
+        self.mode == Mode::L2 && self.names(node)
+    }
+}
+
 const fn yes() -> bool {
     true
 }

@@ -402,12 +402,10 @@ impl Node {
             .values()
             .filter_map(|entry| entry.l2.deadline());
         let career = self.career.deadline(self.file.r#return);
-        let mut all = self.entries.values();
-        let renewal = all.any(|entry| entry.l2.is_held()).then_some(self.renewal);
         members
             .chain(entries)
             .chain(career)
-            .chain(renewal)
+            .chain([self.renewal])
             .chain(self.files.deadline())
             .min()
     }
@@ -551,8 +549,7 @@ impl Node {
 
     /// Whether this node could hold the address now.
     fn can_hold(&self, address: &Address) -> bool {
-        let is_named = address.nodes.contains(&self.file.node);
-        is_named && address.ready && self.can_serve()
+        address.names(&self.file.node) && address.ready && self.can_serve()
     }
 
     /// Whether this node serves, and goes on to.
@@ -637,9 +634,8 @@ impl Node {
     fn answer(&mut self, by: &str, addresses: Vec<IpAddr>) {
         let has = addresses.into_iter().map(|address| {
             let one = self.in_file(address);
-            let is_named =
-                |one: &Address| one.mode == Mode::L2 && one.nodes.contains(&self.file.node);
-            (address, one.is_some_and(is_named))
+            let has = one.is_some_and(|one| one.may_be_held_by(&self.file.node));
+            (address, has)
         });
         let has = has.collect();
         let file = self.files.digest(&self.file.node);
@@ -652,7 +648,7 @@ impl Node {
     /// this node is to hold, and gives it up.
     fn member_is_back(&mut self, now: Duration, name: &str) {
         let addresses = self.file.addresses.iter();
-        for one in addresses.filter(|one| one.nodes.iter().any(|node| node == name)) {
+        for one in addresses.filter(|one| one.names(name)) {
             if let Some(entry) = self.entries.get_mut(&one.address) {
                 entry.l2.announce_again(now);
                 entry.l2.ask_sooner(now);
@@ -662,8 +658,8 @@ impl Node {
 
     /// Finds out what this node cannot hold, and whether the members can be told.
     fn weigh(&mut self) {
-        let named = |one: &&Address| one.mode == Mode::L2 && one.nodes.contains(&self.file.node);
-        let addresses = self.file.addresses.iter().filter(named);
+        let addresses = self.file.addresses.iter();
+        let addresses = addresses.filter(|one| one.may_be_held_by(&self.file.node));
         let cannot = addresses.map(|one| (one.address, !self.could_hold(one)));
         self.cannot = cannot.collect();
         // A node that can hold nothing need not say what it cannot hold.

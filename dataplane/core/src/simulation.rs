@@ -376,7 +376,7 @@ impl World {
                 let client = self.clients.remove(at);
                 self.over(client);
             } else if !self.turn() && !self.turn() {
-                // Who found no room gives the turn on when it is asked again.
+                // A client that has its turn and finds no room passes the turn on at the second call.
                 return;
             }
         }

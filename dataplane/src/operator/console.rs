@@ -119,7 +119,8 @@ async fn serve(
             Err(_) => sleep(EXHAUSTED_PAUSE).await,
         }
     }
-    // Who has found the path before its file was removed, and connects only now, is refused, and not left in the queue.
+    // A client may have found the path before its file was removed, and connect only now: the kernel refuses it from here on, so that
+    // no client is left in the queue.
     shutdown(&listener, Shutdown::Read).ok();
     // Not by the runtime, which may not know of the last ones yet.
     while let Ok(stream) = accept_with(&listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {

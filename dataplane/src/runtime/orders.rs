@@ -49,7 +49,7 @@ pub(crate) async fn run(
             Order::Close { key, how, done } => {
                 close_one(&mut listening, key, Closing { how, done });
             }
-            Order::Serve(handed) => tcp::serve_handed_over(&worker, handed),
+            Order::Serve(passed) => tcp::serve_passed_on(&worker, passed),
             Order::NewPlan => drop(worker.plan()),
             Order::Cut(endpoints) => {
                 worker.tools.poller.cut(&endpoints);

@@ -277,8 +277,8 @@ fn hand_over(
     };
     worker.counters().handed_over.add(1);
     let (key, plan) = (key.clone(), Arc::clone(plan));
-    let handed = PassedOn::new(shared, other, accepted, key, plan, is_trusted);
-    match inbox.send(Order::Serve(handed)) {
+    let passed = PassedOn::new(shared, other, accepted, key, plan, is_trusted);
+    match inbox.send(Order::Serve(passed)) {
         // A worker that has ended returns the connection.
         Err(SendError(Order::Serve(mut back))) => back.take(),
         Ok(()) | Err(_) => None,

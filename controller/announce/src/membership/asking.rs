@@ -9,13 +9,13 @@ use serde::{Deserialize, Serialize};
 pub(super) enum Asking {
     /// "Which of these addresses are in your file, and name you?"
     Question {
-        /// Who asks.
+        /// The name of the member that asks.
         by: String,
         addresses: Vec<IpAddr>,
     },
     /// "These are, and those are not."
     Answer {
-        /// Who answers.
+        /// The name of the member that answers.
         by: String,
         /// The digest of its file.
         file: u64,

@@ -190,7 +190,7 @@ impl Node {
             };
             // The last one that can hold an address keeps it until it is not served any more, and one that begins keeps what it has
             // until it knows the others: better served late than nowhere.
-            let is_served = self.data_plane != DataPlane::Gone && one.nodes.contains(&file.node);
+            let is_served = self.data_plane != DataPlane::Gone && one.names(&file.node);
             let last = owner.is_none() && is_served;
             let stays = (last || self.career.is_beginning()) && entry.l2.is_held();
             if let Some(Obstacle::Claimed(Claimant::Foreign(mac))) = entry.l2.obstacle()
@@ -329,7 +329,7 @@ impl Node {
                 (AckState::NotOurs, text)
             }
             Some(obstacle) => told(obstacle),
-            None if !one.nodes.contains(&self.file.node) => (AckState::NotOurs, String::new()),
+            None if !one.names(&self.file.node) => (AckState::NotOurs, String::new()),
             None if !self.can_hold(one) => (AckState::NotReady, why_not.to_owned()),
             None if entry.interface.is_none() => (AckState::NoInterface, NO_INTERFACE.to_owned()),
             None if entry.barred.is_some() => refused(entry.barred.as_deref().unwrap_or_default()),

@@ -16,10 +16,14 @@ use crate::owner::hash;
 #[derive(Debug, Default)]
 pub(super) struct Files {
     /// Of this node's file: the digest of the addresses that name a member.
-    digests: BTreeMap<String, u64>,
+    digests: Digests,
     /// The living members that have told a digest.
     members: BTreeMap<String, Member>,
 }
+
+/// For each member the digest of the addresses that name it.
+#[derive(Debug, Default)]
+struct Digests(BTreeMap<String, u64>);
 
 #[derive(Debug)]
 struct Member {
@@ -29,7 +33,7 @@ struct Member {
     differs: Option<Difference>,
 }
 
-/// What is known of a file that differs.
+/// The addresses of a member whose file differs from this node's, as far as it has told them.
 #[derive(Debug, Default)]
 struct Difference {
     /// The addresses of which it is known whether the file has them, each with the digest of that file.
@@ -57,33 +61,32 @@ impl Difference {
 }
 
 impl Files {
-    /// What is known with this file of this node.
+    /// The state of a node that begins with this file, and has heard of no other.
     pub(super) fn of(file: &Announce) -> Self {
         Self {
-            digests: digests(file),
+            digests: Digests::of(file),
             members: BTreeMap::new(),
         }
     }
 
     /// The digest of the addresses that name the member in the file of this node.
     pub(super) fn digest(&self, name: &str) -> u64 {
-        self.digests.get(name).copied().unwrap_or_default()
+        self.digests.get(name)
     }
 
     /// This node has another file.
     pub(super) fn set_file(&mut self, now: Duration, old: &Announce, new: &Announce) {
-        let before = std::mem::replace(&mut self.digests, digests(new));
+        let before = std::mem::replace(&mut self.digests, Digests::of(new));
         for (name, member) in &mut self.members {
-            let digest = self.digests.get(name).copied().unwrap_or_default();
+            let digest = self.digests.get(name);
             if digest == member.told {
                 member.differs = None;
             } else if member.differs.is_none() {
                 // The same file usually comes to the member as well, a moment later.
-                let was = before.get(name).copied().unwrap_or_default();
                 member.differs = Some(Difference {
                     grace: Some(now + GRACE),
                     ask: now + GRACE,
-                    ..of_equal(old, name, was)
+                    ..of_equal(old, name, before.get(name))
                 });
             }
         }
@@ -135,7 +138,7 @@ impl Files {
     /// Whether the member counts as one that has the address in its file. `is_held`: this node holds it, and gives it to nobody who
     /// has not said that it has it.
     pub(super) fn has(&self, name: &str, address: &Address, is_held: bool) -> bool {
-        let is_named = || address.nodes.iter().any(|node| node == name);
+        let is_named = || address.names(name);
         let differs = self.members.get(name).and_then(|it| it.differs.as_ref());
         let Some(difference) = differs else {
             return is_named();
@@ -224,7 +227,8 @@ impl Files {
 
 /// The file of a member that had the same addresses as this one.
 fn of_equal(file: &Announce, name: &str, digest: u64) -> Difference {
-    let naming = naming(file).filter(|one| one.nodes.iter().any(|node| node == name));
+    let addresses = file.addresses.iter();
+    let naming = addresses.filter(|one| one.may_be_held_by(name));
     Difference {
         known: naming.map(|one| (one.address, (digest, true))).collect(),
         complete: Some(digest),
@@ -232,24 +236,26 @@ fn of_equal(file: &Announce, name: &str, digest: u64) -> Difference {
     }
 }
 
-/// The addresses that one member holds at a time.
-fn naming(file: &Announce) -> impl Iterator<Item = &Address> {
-    file.addresses.iter().filter(|one| one.mode == Mode::L2)
-}
-
-/// For each member the digest of the addresses that name it, in whatever order.
-fn digests(file: &Announce) -> BTreeMap<String, u64> {
-    let mut digests = BTreeMap::<String, u64>::new();
-    for one in naming(file) {
-        let hash = hash(*b"file", one.address);
-        for name in &one.nodes {
-            match digests.get_mut(name) {
-                Some(digest) => *digest = digest.wrapping_add(hash),
-                None => drop(digests.insert(name.clone(), hash)),
+impl Digests {
+    /// The order of the addresses does not count.
+    fn of(file: &Announce) -> Self {
+        let mut digests = BTreeMap::<String, u64>::new();
+        for one in file.addresses.iter().filter(|one| one.mode == Mode::L2) {
+            let hash = hash(*b"file", one.address);
+            for name in &one.nodes {
+                match digests.get_mut(name) {
+                    Some(digest) => *digest = digest.wrapping_add(hash),
+                    None => drop(digests.insert(name.clone(), hash)),
+                }
             }
         }
+        Self(digests)
     }
-    digests
+
+    /// 0 of a member that no address names.
+    fn get(&self, name: &str) -> u64 {
+        self.0.get(name).copied().unwrap_or_default()
+    }
 }
 
 /// How long a new address of this node's file is left to a member that is to hold it, though its file does not have it yet.

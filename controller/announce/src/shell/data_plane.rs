@@ -188,22 +188,24 @@ mod tests {
         });
     }
 
+    /// Answers every question by "not ready".
+    async fn unready(listener: &tokio::net::TcpListener) {
+        loop {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let answer = b"HTTP/1.1 503 Service Unavailable\r\n\r\n";
+            stream.write_all(answer).await.unwrap();
+        }
+    }
+
     #[test]
     fn what_is_found_first_is_told_though_it_is_nothing_new() {
         block_on(async {
             let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
             let url = format!("http://{}/readyz", listener.local_addr().unwrap());
             let (known, mut knows) = watch::channel(DataPlane::Unready);
-            let server = async {
-                loop {
-                    let (mut stream, _) = listener.accept().await.unwrap();
-                    let answer = b"HTTP/1.1 503 Service Unavailable\r\n\r\n";
-                    stream.write_all(answer).await.unwrap();
-                }
-            };
             tokio::select! {
                 () = follow(None, Some(url), known) => {}
-                () = server => {}
+                () = unready(&listener) => {}
                 changed = knows.changed() => changed.unwrap(),
             }
             assert_eq!(*knows.borrow(), DataPlane::Unready);
@@ -216,16 +218,9 @@ mod tests {
             let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
             let url = format!("http://{}/readyz", listener.local_addr().unwrap());
             let (known, mut knows) = watch::channel(DataPlane::Gone);
-            let server = async {
-                loop {
-                    let (mut stream, _) = listener.accept().await.unwrap();
-                    let answer = b"HTTP/1.1 503 Service Unavailable\r\n\r\n";
-                    stream.write_all(answer).await.unwrap();
-                }
-            };
             tokio::select! {
                 () = follow(None, Some(url), known) => {}
-                () = server => {}
+                () = unready(&listener) => {}
                 known = knows.wait_for(|known| *known == DataPlane::Unready) => {
                     known.unwrap();
                 }

@@ -39,7 +39,7 @@ pub(super) struct Found {
     pub(super) origin: Origin,
 }
 
-/// Who put an address on an interface.
+/// The program that put an address on an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Origin {
     /// A process of ours, as its tag says.

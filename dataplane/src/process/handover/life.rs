@@ -11,7 +11,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::process::succession::is_answered;
 
-/// What is known of the life of another process.
+/// A handle by which this process finds out whether another process has ended.
 #[derive(Debug)]
 pub(super) struct Life {
     /// `None`: it is not known which one it is, and it counts as living.
@@ -21,7 +21,7 @@ pub(super) struct Life {
 }
 
 impl Life {
-    /// That of a process which lives, by its number in this pid namespace.
+    /// The handle of a process that lives and has this number in this pid namespace.
     pub(super) fn of(pid: Option<u32>, locks: Vec<String>) -> Self {
         let pid = pid.and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?));
         let process = pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());

@@ -60,7 +60,7 @@ fn must_end(
             // Where it has ended, this one shall serve, however late.
             Some(Said::Nothing) if life.has_ended() => return None,
             Some(Said::Nothing) => return Some(format!("the process that runs {BROKE_OFF}")),
-            // That is for whoever reads it.
+            // The message is for the task that reads the connection.
             None => std::thread::sleep(LOOK_SOON),
         }
     }

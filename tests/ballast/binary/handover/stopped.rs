@@ -63,7 +63,7 @@ impl Between {
             thread::spawn(move || {
                 std::io::copy(&mut from, &mut to).ok();
                 to.shutdown(Shutdown::Write).ok();
-                // Who writes here hears that nobody reads.
+                // The sender gets an error when it writes to this connection.
                 from.shutdown(Shutdown::Read).ok();
             });
         }

@@ -140,7 +140,7 @@ fn what_the_kernel_drops_is_counted() {
     assert_eq!(await_one(&mut inbox, &other), 1);
     let drops = inbox.datagram(0).unwrap().drops.unwrap();
     assert_eq!(heard + drops as usize, 100);
-    // Who has the socket from now on counts from there.
+    // A process that gets the socket now begins to count at this number.
     assert_eq!(super::drops(&other).unwrap(), drops);
     assert_eq!(super::drops(&one).unwrap(), 0);
 }
