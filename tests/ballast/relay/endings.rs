@@ -1,7 +1,7 @@
 //! How connections end: by a FIN or by a reset, with bytes behind and before it, towards who reads at once, slowly or never.
 
 use std::io::{Read, Write};
-use std::net::{Shutdown, SocketAddr};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use support::peers::{
     End, Lateness, Watched, await_delivery, forgiven, hear, hear_slowly, narrow_client, noise,
     reset, stuff, time_waits_towards,
 };
-use support::{ask, named_server, server, table};
+use support::{ask, named, server, server_at, table};
 
 #[test]
 fn who_is_done_sending_still_hears_a_late_answer() {
@@ -294,7 +294,7 @@ fn assert_rested(ballast: &Watched, before: Duration, begun: Instant) {
 
 #[test]
 fn five_thousand_connections_that_the_server_closed_leave_no_port_of_ours_waiting() {
-    let endpoint = named_server("a");
+    let endpoint = server_at(Ipv4Addr::new(127, 21, 0, 1), named("a"));
     let ballast = Watched::serve(&table("", "", &[endpoint]), 1);
     let address = ballast.address();
     let clients: Vec<_> = (0..4)
@@ -317,7 +317,9 @@ fn five_thousand_connections_that_the_server_closed_leave_no_port_of_ours_waitin
 #[test]
 fn connections_that_we_abandon_are_reset_and_leave_no_port_of_ours_waiting() {
     let (told, ends) = channel();
-    let patient = server(move |mut client| told.send(hear(&mut client).1).unwrap());
+    let patient = server_at(Ipv4Addr::new(127, 21, 0, 2), move |mut client| {
+        told.send(hear(&mut client).1).unwrap();
+    });
     let ballast = Watched::serve(
         &table(
             ", timeouts: {client: 300ms}",
@@ -335,9 +337,5 @@ fn connections_that_we_abandon_are_reset_and_leave_no_port_of_ours_waiting() {
         assert_eq!(end, End::Reset);
     }
     ballast.until(|ballast| ballast.in_flight() == 0);
-    assert_eq!(time_waits_towards(endpoint_of(&ballast)), 0);
-}
-
-fn endpoint_of(ballast: &Watched) -> SocketAddr {
-    ballast.running.shared().live.plan().services()[0].endpoints()[0].address()
+    assert_eq!(time_waits_towards(patient), 0);
 }

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -195,12 +195,17 @@ pub fn get(address: SocketAddr, path: &str) -> (String, String) {
 
 /// A server that answers each connection's first bytes with its name and closes.
 pub fn named_server(name: &'static str) -> SocketAddr {
-    server(move |mut client| {
+    server(named(name))
+}
+
+/// What `named_server` does with each connection.
+pub fn named(name: &'static str) -> impl Fn(TcpStream) + Clone + Send + 'static {
+    move |mut client| {
         let mut asked = [0; 1024];
         if client.read(&mut asked).is_ok_and(|read| read > 0) {
             client.write_all(name.as_bytes()).ok();
         }
-    })
+    }
 }
 
 /// A server that sends back what it hears.
@@ -217,7 +222,12 @@ pub fn echo_server() -> SocketAddr {
 
 /// A server that does this with each connection.
 pub fn server(serve: impl Fn(TcpStream) + Clone + Send + 'static) -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a listener");
+    server_at(Ipv4Addr::LOCALHOST, serve)
+}
+
+/// The same at another address of this host.
+pub fn server_at(ip: Ipv4Addr, serve: impl Fn(TcpStream) + Clone + Send + 'static) -> SocketAddr {
+    let listener = TcpListener::bind((ip, 0)).expect("a listener");
     let address = listener.local_addr().expect("an address");
     serve_all(listener, Arc::default(), move |client, _| serve(client));
     address

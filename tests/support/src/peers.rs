@@ -284,14 +284,20 @@ impl ShutDoor {
     }
 }
 
-/// How many connections to the port of `peer` the kernel keeps in TIME_WAIT on the side that connected.
+/// How many connections to `peer` the kernel keeps in TIME_WAIT on the side that connected. A port that the kernel chose may have
+/// been another test's a moment ago, so `peer` has an IP address that no other test uses.
 pub fn time_waits_towards(peer: SocketAddr) -> usize {
+    let SocketAddr::V4(peer) = peer else {
+        panic!("{peer}: the list of sockets is that of IPv4");
+    };
     let sockets = fs::read_to_string("/proc/thread-self/net/tcp").expect("the list of sockets");
-    let remote = format!(":{:04X}", peer.port());
+    // The kernel prints the bytes of the address as a number of this machine.
+    let ip = u32::from_ne_bytes(peer.ip().octets());
+    let remote = format!("{ip:08X}:{:04X}", peer.port());
     sockets
         .lines()
         .map(|line| line.split_whitespace().collect::<Vec<_>>())
-        .filter(|fields| matches!(fields[..], [_, _, to, TIME_WAIT, ..] if to.ends_with(&remote)))
+        .filter(|fields| matches!(fields[..], [_, _, to, TIME_WAIT, ..] if to == remote))
         .count()
 }
 
