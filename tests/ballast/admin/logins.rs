@@ -26,8 +26,9 @@ fn wrong_secrets_of_one_address_keep_no_other_address_waiting() {
                 tell.send(guess.status).unwrap();
             });
         }
-        // One was checked: the others wait, or are about to.
-        assert_eq!(told.recv().unwrap(), 401);
+        // One was checked: the others wait, or are about to. Who finds no room to wait is turned away, and may be so sooner.
+        let first = told.iter().find(|status| *status != 429);
+        assert_eq!(first, Some(401));
         let good = login(OTHER, SECRET);
         assert_eq!(good.status, 200);
         // What is counted is how many were checked before, for how long a check takes depends on the machine. It is two or
