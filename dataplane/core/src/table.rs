@@ -39,7 +39,7 @@ pub use address::{Bind, no_single_host};
 pub use advice::advice;
 pub use entries::Entries;
 pub use fields::{List, OrMap, OrOff};
-pub use files::files;
+pub use files::{files, stream_binds};
 pub use frontend::{
     AcceptProxy, ClientTimeouts, Frontend, OnLimit, Protocol, ProxyVersion, Transport, Udp,
 };
@@ -53,7 +53,7 @@ pub use http::{
 pub use leaf::Wrong;
 pub use locate::located;
 pub use parse::{Format, LARGEST, flaws, parse};
-pub use problems::{Problem, Problems, nearest};
+pub use problems::{Problem, Problems, ReadParts, nearest};
 pub(crate) use reach::Reach;
 pub use route::{Backend, HeaderMatch, PathMatch, QueryMatch, Redirect, Rewrite, Route, When};
 pub use schema::schema;

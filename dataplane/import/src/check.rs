@@ -3,22 +3,105 @@
 use std::collections::BTreeSet;
 
 use super::importer::Importer;
-use super::proxy::Proxy;
 use super::units::no_port;
 use super::words::Line;
 
-/// How the servers of a section are checked.
+/// How the servers of a section are checked: its `option` chooses which rules count. As in haproxy, the first line of rules of a
+/// section takes the place of those that its defaults have.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Check {
-    pub(super) http: Option<Http>,
-    pub(super) tcp: Option<Tcp>,
+    pub(super) kind: Kind,
+    http: HttpRules,
+    tcp: TcpRules,
+}
+
+/// What `option …` says of checks.
+#[derive(Clone, Debug, Default)]
+pub(super) enum Kind {
+    #[default]
+    Connects,
+    Http,
+    Tcp,
+    /// One that speaks a protocol of its own.
+    Fixed(Tcp),
+}
+
+/// `option httpchk` and `http-check`.
+#[derive(Clone, Debug, Default)]
+pub(super) struct HttpRules {
+    /// Whether they are the section's, and not those of its defaults.
+    is_own: bool,
+    pub(super) request: Http,
     /// Statuses that pass, as a table writes them.
     pub(super) expect: Option<String>,
     pub(super) body: Option<String>,
     /// It has several steps, of which a table has none.
-    pub(super) has_steps: bool,
+    has_steps: bool,
     /// How it connects, where it is said; else as the servers say.
-    pub(super) connect: Option<Connect>,
+    connect: Option<Connect>,
+}
+
+/// `tcp-check`.
+#[derive(Clone, Debug, Default)]
+struct TcpRules {
+    is_own: bool,
+    bytes: Tcp,
+    /// A part of it cannot be asked, so that it only connects.
+    only_connects: bool,
+    connect: Option<Connect>,
+}
+
+impl Check {
+    /// The same for a section that begins with what its defaults say.
+    pub(super) fn inherited(mut self) -> Self {
+        self.http.is_own = false;
+        self.tcp.is_own = false;
+        self
+    }
+
+    /// The check by a request, if there is one.
+    pub(super) fn http(&self) -> Option<&HttpRules> {
+        matches!(self.kind, Kind::Http)
+            .then_some(&self.http)
+            .filter(|rules| !rules.has_steps)
+    }
+
+    /// The bytes of another check; none where it only connects.
+    pub(super) fn tcp(&self) -> Tcp {
+        match &self.kind {
+            Kind::Fixed(tcp) => tcp.clone(),
+            Kind::Tcp if !self.tcp.only_connects => self.tcp.bytes.clone(),
+            Kind::Connects | Kind::Http | Kind::Tcp => Tcp::default(),
+        }
+    }
+
+    pub(super) fn connect(&self) -> Option<&Connect> {
+        match self.kind {
+            Kind::Http => self.http.connect.as_ref(),
+            Kind::Tcp => self.tcp.connect.as_ref(),
+            Kind::Connects | Kind::Fixed(_) => None,
+        }
+    }
+
+    fn own_http(&mut self) -> &mut HttpRules {
+        if !self.http.is_own {
+            self.http = HttpRules {
+                is_own: true,
+                ..HttpRules::default()
+            };
+        }
+        &mut self.http
+    }
+
+    fn own_tcp(&mut self) -> &mut TcpRules {
+        if !self.tcp.is_own {
+            self.tcp = TcpRules {
+                is_own: true,
+                ..TcpRules::default()
+            };
+        }
+        &mut self.tcp
+    }
 }
 
 /// `connect` of a check.
@@ -29,8 +112,8 @@ pub(super) struct Connect {
     pub(super) sni: Option<String>,
 }
 
-/// A check by a request.
-#[derive(Clone, Debug, Default)]
+/// A request of a check.
+#[derive(Clone, Debug)]
 pub(super) struct Http {
     /// The line that says it; none where it is not said.
     pub(super) line: Option<Line>,
@@ -39,12 +122,14 @@ pub(super) struct Http {
     pub(super) host: Option<String>,
 }
 
-impl Http {
+impl Default for Http {
     /// What haproxy asks where nothing else is said.
-    fn options() -> Self {
+    fn default() -> Self {
         Self {
+            line: None,
             method: Some("OPTIONS".into()),
-            ..Self::default()
+            path: None,
+            host: None,
         }
     }
 }
@@ -60,34 +145,26 @@ pub(super) struct Tcp {
 impl Importer<'_> {
     /// `option httpchk [METHOD] [URI] [VERSION]`
     pub(super) fn option_httpchk(&mut self, line: &Line, check: &mut Check) {
-        check.tcp = None;
-        if check.has_steps {
-            return;
-        }
+        check.kind = Kind::Http;
+        let rules = check.own_http();
         let (method, path) = match line.from(2) {
-            [] => {
-                check.http.get_or_insert_with(Http::options);
-                return;
-            }
+            [] => return,
             [path] => ("OPTIONS", path),
             [method, path, ..] => (method.as_str(), path),
         };
-        let mut http = Http {
-            line: Some(line.clone()),
-            method: Some(method)
-                .filter(|method| *method != "GET")
-                .map(str::to_owned),
-            path: Some(path.clone()),
-            host: None,
-        };
+        let request = &mut rules.request;
+        request.line.get_or_insert_with(|| line.clone());
+        request.method = Some(method)
+            .filter(|method| *method != "GET")
+            .map(str::to_owned);
+        request.path = Some(path.clone());
         // Old configurations write header fields behind the version.
         let version = line.from(4).join(" ");
         for field in version.split("\r\n").skip(1) {
             if let Some((name, value)) = field.split_once(':') {
-                self.check_header(line, name, value.trim(), &mut http);
+                self.check_header(line, name, value.trim(), request);
             }
         }
-        check.http = Some(http);
     }
 
     fn check_header(&mut self, line: &Line, name: &str, value: &str, http: &mut Http) {
@@ -96,48 +173,27 @@ impl Importer<'_> {
             "connection" | "user-agent" | "accept" => {}
             _ => self.report.left_out(
                 line,
-                format!("a check of Ballast has no header {name}; remove it"),
+                format!("a check of Ballast has no header {name}, and an endpoint that does not pass without it is down; remove it"),
             ),
         }
     }
 
     /// `http-check …`
-    pub(super) fn http_check(&mut self, line: &Line, proxy: &mut Proxy) -> Result<(), String> {
-        let (head, check) = (proxy.head.number, &mut proxy.check);
+    pub(super) fn http_check(&mut self, line: &Line, check: &mut Check) -> Result<(), String> {
+        let rules = check.own_http();
         match line.word(1) {
             "send" => {
-                // A section's own lines take the place of those of its defaults.
-                let before = check.http.as_ref().and_then(|http| http.line.as_ref());
-                check.has_steps |=
-                    before.is_some_and(|line| line.word(0) == "http-check" && line.number > head);
-                if check.has_steps {
-                    check.http = None;
+                let before = rules.request.line.as_ref();
+                rules.has_steps |= before.is_some_and(|line| line.word(0) == "http-check");
+                if rules.has_steps {
                     return Err("a check of Ballast asks once, so that this one connects and asks nothing; keep one send".into());
                 }
-                let mut http = check.http.take().unwrap_or_else(Http::options);
-                http.line = Some(line.clone());
-                let mut words = line.from(2).iter();
-                while let Some(word) = words.next() {
-                    let value = words.next().map(String::as_str).unwrap_or_default();
-                    match word.as_str() {
-                        "meth" => http.method = Some(value.into()).filter(|method| method != "GET"),
-                        "uri" => http.path = Some(value.into()),
-                        "ver" => {}
-                        "hdr" => {
-                            let field = words.next().map(String::as_str).unwrap_or_default();
-                            self.check_header(line, value, field, &mut http);
-                        }
-                        other => self.report.left_out(
-                            line,
-                            format!("a check of Ballast has no `{other}`; remove it"),
-                        ),
-                    }
-                }
-                check.http = Some(http);
+                rules.request.line = Some(line.clone());
+                self.check_send(line, &mut rules.request);
                 Ok(())
             }
-            "expect" => http_expect(line, check),
-            "connect" => connect(line, check),
+            "expect" => http_expect(line, rules),
+            "connect" => connect(line, &mut rules.connect),
             "comment" | "send-state" => Ok(()),
             "disable-on-404" => {
                 Err("has no counterpart: an answer with 404 is a failed check here".into())
@@ -148,16 +204,38 @@ impl Importer<'_> {
         }
     }
 
+    fn check_send(&mut self, line: &Line, http: &mut Http) {
+        let mut words = line.from(2).iter();
+        while let Some(word) = words.next() {
+            let value = words.next().map(String::as_str).unwrap_or_default();
+            match word.as_str() {
+                "meth" => http.method = Some(value.into()).filter(|method| method != "GET"),
+                "uri" => http.path = Some(value.into()),
+                "ver" => {}
+                "hdr" => {
+                    let field = words.next().map(String::as_str).unwrap_or_default();
+                    self.check_header(line, value, field, http);
+                }
+                other => self.report.left_out(
+                    line,
+                    format!("a check of Ballast has no `{other}`, and an endpoint that does not pass without it is down; remove it"),
+                ),
+            }
+        }
+    }
+
     /// `tcp-check …`
     pub(super) fn tcp_check(&self, line: &Line, check: &mut Check) -> Result<(), String> {
         let kind = line.word(1);
+        let rules = check.own_tcp();
         if kind == "connect" {
             if line.from(2).iter().any(|word| word == "ssl") {
+                rules.only_connects = true;
                 return Err("a check by bytes speaks no TLS in Ballast; the check connects, and looks no further".into());
             }
-            return connect(line, check);
+            return connect(line, &mut rules.connect);
         }
-        let tcp = check.tcp.get_or_insert_default();
+        let tcp = &mut rules.bytes;
         match kind {
             "comment" => Ok(()),
             "send" | "send-binary" => {
@@ -188,6 +266,10 @@ impl Importer<'_> {
                 tcp.answer = Some(answer);
                 Ok(())
             }
+            "send-lf" | "send-binary-lf" => {
+                rules.only_connects = true;
+                Err("a check of Ballast sends the same bytes each time; this one connects, and looks no further. Write send".into())
+            }
             other => Err(format!(
                 "`tcp-check {other}` with these words has no counterpart; remove it"
             )),
@@ -196,7 +278,7 @@ impl Importer<'_> {
 }
 
 /// `http-check connect …` and `tcp-check connect …`
-fn connect(line: &Line, check: &mut Check) -> Result<(), String> {
+fn connect(line: &Line, known: &mut Option<Connect>) -> Result<(), String> {
     let mut connect = Connect::default();
     let mut as_server = line.words.len() == 2;
     let mut words = line.from(2).iter().map(String::as_str);
@@ -220,13 +302,13 @@ fn connect(line: &Line, check: &mut Check) -> Result<(), String> {
             }
         }
     }
-    if check.connect.is_some() {
+    if known.is_some() {
         return Err("a check of Ballast connects once; keep one connect".into());
     }
     // The words that say nothing else connect as the server's line says.
     let says = connect.tls || connect.port.is_some() || connect.sni.is_some();
     if says || !as_server {
-        check.connect = Some(connect);
+        *known = Some(connect);
     }
     Ok(())
 }
@@ -244,7 +326,7 @@ fn bytes(kind: &str, text: &str) -> Result<String, String> {
     }
 }
 
-fn http_expect(line: &Line, check: &mut Check) -> Result<(), String> {
+fn http_expect(line: &Line, check: &mut HttpRules) -> Result<(), String> {
     let mut words = line.from(2).iter().map(String::as_str);
     let mut negated = false;
     loop {

@@ -253,8 +253,10 @@ impl Importer<'_> {
             udp: None,
             tls: way.tls.as_ref().map(|tls| {
                 Box::new(FrontendTls {
-                    // Routes of requests are for both versions: http.http2 says whether there is the second one.
-                    alpn: tls.table.alpn.clone().filter(|_| !proxy.is_http),
+                    // Of HTTP, http.http2 says whether there is the second version; HTTP/1.0 is only offered by name.
+                    alpn: tls.table.alpn.clone().filter(|alpn| {
+                        !proxy.is_http || alpn.iter().any(|name| **name == *"http/1.0")
+                    }),
                     ..tls.table.clone()
                 })
             }),

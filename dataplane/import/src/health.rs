@@ -64,11 +64,11 @@ impl Importer<'_> {
             .min(interval);
         let usual = interval.min(Duration::from_secs(1));
         let check = &proxy.check;
-        let tls = match &check.connect {
+        let tls = match check.connect() {
             Some(connect) => connect.tls,
-            None => checks.tls && check.http.is_some() || checks_by_tls(proxy, checks),
+            None => checks.tls && check.http().is_some() || checks_by_tls(proxy, checks),
         };
-        let connect = check.connect.clone().unwrap_or_default();
+        let connect = check.connect().cloned().unwrap_or_default();
         let of_traffic = proxy.servers.first();
         let of_traffic = of_traffic.is_some_and(|server| server.settings.link.proxy > 0);
         let first_port = proxy.servers.first().and_then(|server| server.port);
@@ -77,25 +77,30 @@ impl Importer<'_> {
         if checks.sends_proxy && (!of_traffic || checked_port.is_some()) {
             self.report.left_out(line, "`check-send-proxy`: a check of Ballast sends a PROXY header where clients' connections have one, to their port, and not otherwise; write send-proxy, or let checks come without one");
         }
-        let mode = match (&check.http, tls) {
+        let mode = match (check.http(), tls) {
             (Some(_), true) => HealthMode::Https,
             (Some(_), false) => HealthMode::Http,
             (None, _) => HealthMode::Tcp,
         };
-        let is_http = check.http.is_some();
-        let http = check.http.clone().unwrap_or_default();
-        let asks = http.line.as_ref().unwrap_or(line);
-        let method = self.field(asks, "the method", http.method);
-        let path = self.field(asks, "the path", http.path);
-        let host = self.field(asks, "the host", http.host);
-        let tcp = match !is_http && check.connect.is_none() && speaks_tls(proxy, checks) {
+        let rules = check.http();
+        let is_http = rules.is_some();
+        let (asks, [method, path, host]) = match rules.map(|rules| rules.request.clone()) {
+            Some(asked) => (asked.line, [asked.method, asked.path, asked.host]),
+            None => (None, [None, None, None]),
+        };
+        let asks = asks.as_ref().unwrap_or(line);
+        let method = self.field(asks, "the method", method);
+        let path = self.field(asks, "the path", path);
+        let host = self.field(asks, "the host", host);
+        let tcp = match !is_http && check.connect().is_none() && speaks_tls(proxy, checks) {
             true => {
                 self.report.differs(line, "haproxy's check speaks TLS, and Ballast's connects only: an endpoint whose TLS or certificate is wrong is up here; write option httpchk");
                 Tcp::default()
             }
-            false => check.tcp.clone().filter(|_| !is_http).unwrap_or_default(),
+            false => check.tcp(),
         };
-        let text_of = |text: &Option<String>| text.clone().filter(|_| is_http);
+        let expect = rules.and_then(|rules| rules.expect.as_ref());
+        let body = rules.and_then(|rules| rules.body.as_ref());
         Health {
             mode,
             port: port.or(checks.port).and_then(std::num::NonZeroU16::new),
@@ -107,8 +112,8 @@ impl Importer<'_> {
             method,
             path: path.filter(|path: &Target| **path != *"/"),
             host,
-            expect: text_of(&check.expect).and_then(|text| text.parse().ok()),
-            body: text_of(&check.body).and_then(|text| text.parse().ok()),
+            expect: expect.and_then(|text| text.parse().ok()),
+            body: body.and_then(|text| text.parse().ok()),
             send: Some(tcp.send)
                 .filter(|text| !text.is_empty())
                 .and_then(|text| text.parse().ok()),
@@ -190,7 +195,7 @@ fn alike(server: &Server) -> ServerCheck {
 /// Whether checks speak TLS because the server does, on the server's own port.
 fn checks_by_tls(proxy: &Proxy, checks: &ServerCheck) -> bool {
     let first = proxy.servers.first();
-    proxy.check.http.is_some()
+    proxy.check.http().is_some()
         && checks.port.is_none()
         && first.is_some_and(|server| server.settings.link.tls.is_some())
 }

@@ -62,6 +62,11 @@ pub(super) fn is_known(place: Place, word: &str) -> bool {
     row(place, word).is_some()
 }
 
+/// Whether this `option` chooses a check that a table cannot say.
+pub(super) fn is_other_check(name: &str) -> bool {
+    OTHER_CHECKS.split(' ').any(|word| word == name)
+}
+
 /// The keyword that a wrong word may be meant for.
 pub(super) fn meant(place: Place, word: &str) -> Option<&'static str> {
     let rows = TABLE.iter().filter(|row| row.place == place);
@@ -146,6 +151,7 @@ use Place::{
 const REMOVE: Becomes = LeftOut("remove it");
 const ONCE: Becomes =
     Noted("names are resolved once, by the import; import again when an address changes");
+const OTHER_CHECKS: &str = "external-check ldap-check mysql-check pgsql-check spop-check";
 const CHECKED: Becomes = LeftOut("servers with `check` are checked by a connection");
 
 // One row in a line, and its words below where they are many.
@@ -244,7 +250,7 @@ const TABLE: &[Row] = &[
     of(Opt, 0, LeftOut("Ballast refuses messages that two programs could understand differently"),
         "accept-invalid-http-request accept-invalid-http-response accept-unsafe-violations-in-http-request \
          accept-unsafe-violations-in-http-response"),
-    of(Opt, 0, CHECKED, "external-check ldap-check mysql-check pgsql-check spop-check"),
+    of(Opt, 0, CHECKED, OTHER_CHECKS),
     of(Opt, 0, REMOVE, "checkcache originalto transparent"),
     of(Stats, 0, Read, "admin auth enable http-request scope uri"),
     of(Stats, 0, Nothing,

@@ -1,8 +1,8 @@
 //! `option` and `stats` lines of a section.
 
-use super::check::Tcp;
+use super::check::{Kind, Tcp};
 use super::importer::Importer;
-use super::keywords::{Place, is_known};
+use super::keywords::{Place, is_known, is_other_check};
 use super::proxy::Proxy;
 use super::words::Line;
 
@@ -20,19 +20,16 @@ impl Importer<'_> {
         match name {
             "forwardfor" => self.option_forwardfor(line, words, on, proxy)?,
             "httpchk" if on => self.option_httpchk(line, check),
-            "httpchk" => check.http = None,
-            "tcp-check" => {
-                check.tcp = on.then(Tcp::default);
-                check.http = None;
-            }
+            "tcp-check" if on => check.kind = Kind::Tcp,
+            "httpchk" | "tcp-check" => check.kind = Kind::Connects,
             "redis-check" if on => {
-                check.tcp = Some(Tcp {
+                check.kind = Kind::Fixed(Tcp {
                     send: "*1\\r\\n$4\\r\\nPING\\r\\n".into(),
                     answer: Some("+PONG".into()),
                 });
             }
             "smtpchk" if on => {
-                check.tcp = Some(Tcp {
+                check.kind = Kind::Fixed(Tcp {
                     send: String::new(),
                     answer: Some("220".into()),
                 });
@@ -40,10 +37,13 @@ impl Importer<'_> {
                 self.report.note(line, why);
             }
             "ssl-hello-chk" if on => {
-                check.tcp = Some(Tcp::default());
-                check.http = None;
+                check.kind = Kind::Fixed(Tcp::default());
                 let why = "the check connects; that a TLS greeting is answered is not looked at";
                 self.report.differs(line, why);
+            }
+            _ if on && is_other_check(name) => {
+                check.kind = Kind::Fixed(Tcp::default());
+                self.keyword(line, Place::Option, name, "");
             }
             "http-server-close" => proxy.closes = on,
             "http-keep-alive" if on => proxy.closes = false,

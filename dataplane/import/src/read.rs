@@ -308,6 +308,7 @@ impl Reader {
                 name => name.into(),
             },
             head: line.clone(),
+            check: base.check.inherited(),
             ..base
         };
         if kind == Kind::Defaults {

@@ -96,7 +96,7 @@ impl Importer<'_> {
             }
             "errorfiles" => proxy.errorfiles.push(line.clone()),
             "monitor-uri" => proxy.monitor = Some(line.clone()),
-            "http-check" => self.http_check(line, proxy)?,
+            "http-check" => self.http_check(line, &mut proxy.check)?,
             "tcp-check" => self.tcp_check(line, &mut proxy.check)?,
             "tcp-request" => tcp_request(line, proxy, &mut self.report)?,
             "http-request" => self.http_request(line, line.from(1), proxy)?,

@@ -114,10 +114,25 @@ impl Importer<'_> {
                 "{numbers:?} is no number of servers; expected one such as 3, or 1-3"
             ));
         };
-        let settings = self.settings(line, line.from(4), defaults.clone());
+        let mut settings = self.settings(line, line.from(4), defaults.clone());
         let place = place(text)?;
-        if place.host.parse::<IpAddr>().is_ok() {
-            return Err("its servers would all have one address; write one `server`".into());
+        if let Ok(address) = place.host.parse::<IpAddr>() {
+            // What is counted by server counts for all of them.
+            let count = last.saturating_sub(first).saturating_add(1);
+            settings.max_connections = settings
+                .max_connections
+                .map(|most| most.saturating_mul(count));
+            let weight = u32::from(settings.weight.unwrap_or(1)).saturating_mul(count);
+            settings.weight = u16::try_from(weight.min(256)).ok();
+            self.report.note(line, format!("the {count} servers have one address, and are one endpoint, with the sum of their weights and limits"));
+            return Ok(vec![Server {
+                line: line.clone(),
+                name: format!("{prefix}{first}"),
+                address: address.to_canonical(),
+                port: place.port,
+                resolved: None,
+                settings,
+            }]);
         }
         let mut found = self.resolved(place.host)?;
         found.retain(|address| place.v6.is_none_or(|v6| address.is_ipv6() == v6));

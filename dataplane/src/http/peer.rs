@@ -62,6 +62,7 @@ impl Peer {
             ssl: session.map(Session::anonymous_ssl),
             alpn: session.and_then(Session::alpn).map(|alpn| match alpn {
                 b"h2" => &b"h2"[..],
+                b"http/1.0" => b"http/1.0",
                 _ => b"http/1.1",
             }),
             common_name: identity.and_then(|identity| identity.common_name.clone()),

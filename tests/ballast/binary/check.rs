@@ -485,6 +485,27 @@ frontends:
 }
 
 #[test]
+fn check_names_a_frontend_at_the_admin_address_beside_other_mistakes() {
+    let folder = folder(
+        "version: 1
+frontends:
+  - {name: web, bind: [\"127.0.0.1:80\", \"*:1936\"], protocol: tcp, service: pool}
+  - {name: other, bind: [\"127.0.0.1:1936\"], protocol: sctp, service: pool}
+services: [{name: pool, wight: 3}]
+",
+    );
+    let ended = check(folder.path());
+    assert_eq!(ended.code, Some(64), "{ended:?}");
+    for taken in [
+        "frontends[0] (web).bind[1]: *:1936 overlaps with Ballast's own admin address",
+        "frontends[1] (other).bind[0]: 127.0.0.1:1936 is Ballast's own admin address",
+    ] {
+        assert!(ended.err.contains(taken), "{ended:?}");
+    }
+    assert!(ended.err.contains("wight: is not a known key"), "{ended:?}");
+}
+
+#[test]
 fn check_names_a_missing_file_beside_other_mistakes() {
     let folder = folder(
         "version: 1

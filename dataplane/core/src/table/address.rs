@@ -40,6 +40,19 @@ impl Bind {
         std::iter::once(first).chain(second)
     }
 
+    /// Whether a socket of the one may not listen while one of the other does, unless both share their port.
+    pub fn overlaps(&self, other: &Self) -> bool {
+        let meet = |one: SocketAddr, two: SocketAddr| {
+            let (a, b) = (one.ip(), two.ip());
+            a == b || (a.is_ipv4() == b.is_ipv4() && (a.is_unspecified() || b.is_unspecified()))
+        };
+        self.port() == other.port()
+            && self.port() != 0
+            && self
+                .addresses()
+                .any(|one| other.addresses().any(|two| meet(one, two)))
+    }
+
     /// Those of them that this kernel can have.
     pub fn addresses_here(&self, has_ipv6: bool) -> impl Iterator<Item = SocketAddr> + use<> {
         let is_any = matches!(self, Self::Any { .. });

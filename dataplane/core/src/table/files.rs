@@ -3,7 +3,9 @@
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
-use super::{EndpointTls, ErrorPage, Frontend, OrMap, Protocol, Route, RoutingTable, Service};
+use super::{
+    Bind, EndpointTls, ErrorPage, Frontend, OrMap, Protocol, Route, RoutingTable, Service,
+};
 
 /// Every file that the table names, with its place, as it is written: relative to the table's folder, or absolute.
 pub fn files(table: &RoutingTable) -> Vec<(String, PathBuf)> {
@@ -16,6 +18,20 @@ pub fn files(table: &RoutingTable) -> Vec<(String, PathBuf)> {
         files.service(index, service);
     }
     files.named
+}
+
+/// Where the frontends listen for connections, with the places. (Datagrams reach another socket of the same port.)
+pub fn stream_binds(table: &RoutingTable) -> Vec<(String, Bind)> {
+    let mut binds = Vec::new();
+    for (index, frontend) in table.frontends.iter().enumerate() {
+        if !frontend.protocol.is_udp() {
+            let places = frontend.bind.iter().enumerate();
+            let named = places
+                .map(|(place, bind)| (format!("frontends[{index}].bind[{place}]"), bind.clone()));
+            binds.extend(named);
+        }
+    }
+    binds
 }
 
 #[derive(Default)]

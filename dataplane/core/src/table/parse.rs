@@ -10,9 +10,9 @@ use serde_saphyr::options::{DuplicateKeyPolicy, NonFiniteFloatPolicy};
 
 use super::RoutingTable;
 use super::check::{Doubt, check};
-use super::files::files;
+use super::files::{files, stream_binds};
 use super::form::{doubtful, mend};
-use super::problems::{Found, Place, Problem, Problems, nearest, plain};
+use super::problems::{Found, Place, Problem, Problems, ReadParts, nearest, plain};
 use super::schema::Kind;
 use super::strict::Strict;
 use super::text::Sharing;
@@ -103,11 +103,23 @@ pub(super) fn read(mut tree: Node) -> Result<RoutingTable, Problems> {
         Some(table) if found.is_empty() => Ok(table),
         table => {
             let generation = table.as_ref().and_then(|table| table.generation);
-            let files = table.as_ref().map(files).unwrap_or_default();
-            let read = files.into_iter().filter(|(at, _)| doubt.is_readable(at));
+            let read = table.map(|table| parts(&table, &doubt));
             let problems = Problems::of_whole_file(in_order(found, &tree), generation);
-            Err(problems.with_files(read.collect()))
+            Err(problems.with_parts(read.unwrap_or_default()))
         }
+    }
+}
+
+/// The parts of a refused table that others look at, without those that could not be read.
+fn parts(table: &RoutingTable, doubt: &Doubt) -> ReadParts {
+    let mut files = files(table);
+    files.retain(|(at, _)| doubt.is_readable(at));
+    let mut stream_binds = stream_binds(table);
+    stream_binds.retain(|(at, _)| doubt.is_readable(at));
+    ReadParts {
+        files,
+        stream_binds,
+        stats: doubt.is_readable("stats").then(|| table.stats.clone()),
     }
 }
 

@@ -7,8 +7,10 @@ use std::fmt;
 use std::ops::Deref;
 use std::path::PathBuf;
 
-use crate::text::Append as _;
 use serde::{Deserialize, Serialize};
+
+use super::{Bind, Stats};
+use crate::text::Append as _;
 
 /// One mistake in a table.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Deserialize, Serialize)]
@@ -53,7 +55,17 @@ pub struct Problems {
     problems: Vec<Problem>,
     whole: bool,
     generation: Option<u64>,
-    files: Vec<(String, PathBuf)>,
+    read: Box<ReadParts>,
+}
+
+/// What could be read of a refused table, for whoever looks at more than its text.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ReadParts {
+    /// The files that it names, with their places: as [`super::files()`] has those of a good one.
+    pub files: Vec<(String, PathBuf)>,
+    /// Where its frontends listen for connections, with the places: as [`super::stream_binds()`] has those of a good one.
+    pub stream_binds: Vec<(String, Bind)>,
+    pub stats: Option<Stats>,
 }
 
 impl Problems {
@@ -63,7 +75,7 @@ impl Problems {
             problems: vec![problem],
             whole: false,
             generation: None,
-            files: Vec::new(),
+            read: Box::default(),
         }
     }
 
@@ -73,19 +85,21 @@ impl Problems {
             problems,
             whole: true,
             generation,
-            files: Vec::new(),
+            read: Box::default(),
         }
     }
 
-    /// The table names these files.
-    pub(crate) fn with_files(self, files: Vec<(String, PathBuf)>) -> Self {
-        Self { files, ..self }
+    /// These parts of the table could be read.
+    pub(crate) fn with_parts(self, read: ReadParts) -> Self {
+        Self {
+            read: Box::new(read),
+            ..self
+        }
     }
 
-    /// The files that the refused table names, with their places, as far as they could be read: as [`super::files()`] has
-    /// those of a good one.
-    pub fn files(&self) -> &[(String, PathBuf)] {
-        &self.files
+    /// What could be read of the refused table.
+    pub fn read_parts(&self) -> &ReadParts {
+        &self.read
     }
 
     /// The label of the refused table, as far as it could be read.

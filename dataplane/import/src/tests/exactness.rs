@@ -498,6 +498,11 @@ fn tls_at_a_bind_is_not_more_open() {
     contains(&of(""), "http2: false");
     contains(&of("alpn http/1.1"), "http2: false");
     lacks(&of("alpn h2,http/1.1"), "http2");
+    lacks(&of("alpn h2,http/1.1"), "alpn");
+    contains(
+        &of("alpn h2,http/1.1,http/1.0"),
+        "alpn: [h2, http/1.1, http/1.0]",
+    );
     contains(&of("strict-sni"), "unknown-name: refuse, no-name: refuse");
     assert_left_out(&http(" option httpclose"), 5, "stays open");
     table(&http(" no option httpclose"));

@@ -895,8 +895,15 @@ fn servers_of_a_name() {
         endpoints,
         ["10.9.0.1:5432 db1 7", "[2001:db8::9]:5432 db2 7"]
     );
+    let one = self::table(&of_backend(
+        " server-template db 3 10.0.0.1:80 weight 7 maxconn 10",
+    ));
+    let endpoint = &one.services[0].endpoints[0];
+    assert_eq!(one.services[0].endpoints.len(), 1);
+    assert_eq!(endpoint.address.to_string(), "10.0.0.1:80");
+    let limit = endpoint.max_connections.map(std::num::NonZero::get);
+    assert_eq!((endpoint.weight, limit), (21, Some(30)));
     for (line, why) in [
-        ("server-template db 2 10.0.0.1:80", "write one `server`"),
         (
             "server-template db many db.example.com:80",
             "is no number of servers",

@@ -1,7 +1,6 @@
 //! Reads and checks a table once: for `ballast check`, and before the process starts.
 
 use std::collections::HashMap;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use ballast_core::certificate::is_covered;
@@ -11,8 +10,8 @@ use ballast_core::moment::Moment;
 use ballast_core::plan::Plan;
 use ballast_core::rng::Rng;
 use ballast_core::table::{
-    self, Format, Frontend, HostPattern, Problem, Problems, Protocol, RoutingTable, State, Stats,
-    located,
+    self, Bind, Format, Frontend, HostPattern, Problem, Problems, Protocol, RoutingTable, State,
+    Stats, located,
 };
 use tokio::time::Instant;
 
@@ -70,8 +69,13 @@ pub fn check(path: &Path, admin: &Admin) -> Checked {
             found.of_table(table, &folder, admin);
         }
         Err(problems) => {
+            let read = problems.read_parts();
             found.own.extend(problems.iter().cloned());
-            found.files = faults(&folder, problems.files().to_vec());
+            if let Some(stats) = &read.stats {
+                let binds = admin_problems(&read.stream_binds, stats, admin);
+                found.own.extend(binds);
+            }
+            found.files = faults(&folder, read.files.clone());
             found.contents = contents(&folder, problems, &found.files);
         }
     }
@@ -110,7 +114,7 @@ struct Findings {
 impl Findings {
     /// Looks at a table without mistakes of its own.
     fn of_table(&mut self, table: &RoutingTable, folder: &Path, admin: &Admin) {
-        self.own = admin_problems(table, admin);
+        self.own = admin_problems(&table::stream_binds(table), &table.stats, admin);
         self.files = faults(folder, table::files(table));
         let configs = tls_of(folder, table);
         self.contents = tls_faults(&configs, table, &self.files);
@@ -239,30 +243,28 @@ impl ParsedTable {
     }
 }
 
-/// A frontend where the process itself answers. (The table's own `stats` are looked at when it is parsed.)
-fn admin_problems(table: &RoutingTable, admin: &Admin) -> Vec<Problem> {
-    let own: Vec<SocketAddr> = match (admin, &table.stats.bind) {
-        (Admin::At(addresses), _) => addresses.clone(),
+/// Frontends that listen where the process itself answers. (The table's own `stats.bind` is looked at when the table is parsed.)
+fn admin_problems(binds: &[(String, Bind)], stats: &Stats, admin: &Admin) -> Vec<Problem> {
+    let own: Vec<Bind> = match (admin, &stats.bind) {
+        (Admin::At(addresses), _) => addresses.iter().copied().map(Bind::Exact).collect(),
         (Admin::FromTable, Some(_)) => Vec::new(),
-        (Admin::FromTable, None) => {
-            let binds = table.stats.bind().iter();
-            binds.flat_map(table::Bind::addresses).collect()
-        }
+        (Admin::FromTable, None) => stats.bind().to_vec(),
     };
-    let mut found = Vec::new();
-    for (index, frontend) in table.frontends.iter().enumerate() {
-        for (place, bind) in frontend.bind.iter().enumerate() {
-            let is_taken = bind.addresses().any(|address| own.contains(&address));
-            if is_taken && bind.port() != 0 && !frontend.protocol.is_udp() {
-                found.push(Problem::new(
-                    format!("frontends[{index}].bind[{place}]"),
-                    format!("{bind} is Ballast's own admin address"),
-                    "choose another port, or move the admin address: stats.bind in the table, or --admin here and for `ballast run`",
-                ));
-            }
-        }
-    }
-    found
+    let taken = binds
+        .iter()
+        .filter(|(_, bind)| own.iter().any(|own| own.overlaps(bind)));
+    taken
+        .map(|(at, bind)| {
+            Problem::new(
+                at,
+                match own.contains(bind) {
+                    true => format!("{bind} is Ballast's own admin address"),
+                    false => format!("{bind} overlaps with Ballast's own admin address"),
+                },
+                "choose another port, or move the admin address: stats.bind in the table, or --admin here and for `ballast run`",
+            )
+        })
+        .collect()
 }
 
 /// A problem for each of these files, as named at a place of the table, that cannot be used.
@@ -323,7 +325,7 @@ fn tls_faults(configs: &tls::Configs, table: &RoutingTable, known: &[Problem]) -
 
 /// The same for a refused table, of which some places could not be read.
 fn contents(folder: &Path, refused: &Problems, known: &[Problem]) -> Vec<Problem> {
-    let files = refused.files();
+    let files = &refused.read_parts().files;
     let mut named = NamedFiles::default();
     let paths: Vec<PathBuf> = files.iter().map(|(_, file)| file.clone()).collect();
     named.read(folder, &paths);

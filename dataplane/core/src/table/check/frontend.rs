@@ -197,7 +197,7 @@ impl Inspection<'_> {
         for (index, offered) in tls.alpn.iter().flat_map(|offers| offers.iter()).enumerate() {
             let place = format_args!("{at}.tls.alpn[{index}]").to_string();
             match offered.as_str() {
-                "http/1.1" => {}
+                "http/1.1" | "http/1.0" => {}
                 "h2" if http.http2().is_some() => {}
                 "h2" => self.report(
                     place,
@@ -207,7 +207,7 @@ impl Inspection<'_> {
                 _ => self.report(
                     place,
                     format!("protocol https does not speak \"{offered}\""),
-                    "expected h2 or http/1.1",
+                    "expected h2, http/1.1 or http/1.0",
                 ),
             }
         }

@@ -58,6 +58,33 @@ fn the_admin_side_and_access_lines() {
             "a port of its own",
         ),
     ]);
+    let overlapping = |own: &str, bind: &str| {
+        format!(
+            "{{version: 1, stats: {{{own}}}, frontends: [{{name: f, bind: ['{bind}'], protocol: tcp, service: s}}], services: [{{name: s}}]}}"
+        )
+    };
+    hold(vec![
+        row(
+            overlapping("bind: ['127.0.0.1:80']", "*:80"),
+            "frontends[0].bind[0]",
+            "*:80 overlaps with stats.bind[0]",
+            "a port of its own",
+        ),
+        row(
+            overlapping("bind: ['*:80']", "127.0.0.1:80"),
+            "frontends[0].bind[0]",
+            "127.0.0.1:80 overlaps with stats.bind[0]",
+            "a port of its own",
+        ),
+        row(
+            overlapping("healthz: ['[::1]:80']", "[::]:80"),
+            "frontends[0].bind[0]",
+            "[::]:80 overlaps with stats.healthz[0]",
+            "a port of its own",
+        ),
+    ]);
+    good(&overlapping("bind: ['127.0.0.1:80']", "127.0.0.2:80"));
+    good(&overlapping("bind: ['0.0.0.0:80']", "[::1]:80"));
     good(
         "{version: 1, stats: {bind: ['*:80']}, frontends: [{name: f, bind: ['*:80'], protocol: udp, service: s}], services: [{name: s}]}",
     );
@@ -345,7 +372,7 @@ fn other_rules_of_frontends() {
             tls("alpn: [h3]"),
             "frontends[0].tls.alpn[0]",
             "does not speak \"h3\"",
-            "h2 or http/1.1",
+            "h2, http/1.1 or http/1.0",
         ),
         row(
             https("http: {http2: false}").replace("{cert: c}]", "{cert: c}], alpn: [http/1.1, h2]"),

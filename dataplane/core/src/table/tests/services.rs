@@ -90,7 +90,8 @@ fn files_of_a_refused_table_are_known_as_far_as_they_can_be_read() {
     );
     let problems = super::parse(text.as_bytes(), super::Format::Yaml).unwrap_err();
     let files: Vec<_> = problems
-        .files()
+        .read_parts()
+        .files
         .iter()
         .map(|(at, file)| (at.as_str(), file.to_str()))
         .collect();
