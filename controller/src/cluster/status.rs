@@ -107,10 +107,15 @@ impl StatusWriter {
                     let decision = self.decisions.borrow_and_update().clone();
                     self.take_decision(&mut work, decision);
                 }
+                // Decisions may be rare, and no write holds the others for longer than it may.
+                if work.unseen.expire(clock::now()) {
+                    self.compare_held(&mut work);
+                }
                 self.begin_passes(&mut work);
             }
             let next = work.queue.first().map(|(at, _)| *at);
             let next = next.filter(|_| work.passes.len() < AT_ONCE);
+            let next = next.into_iter().chain(work.unseen.deadline()).min();
             let pause = clock::pause_until(next);
             tokio::select! {
                 // The next round takes the decision in.

@@ -121,12 +121,14 @@ pub(super) fn announced(context: &Context<'_>, grants: &[Grant]) -> Outcome {
     });
     let mut addresses: Vec<AnnouncedAddress> = addresses.collect();
     // Every node leaves out the same ones.
-    if addresses.len() > MOST_ADDRESSES {
+    let rest = addresses.split_off(addresses.len().min(MOST_ADDRESSES));
+    if !rest.is_empty() {
         notices.push(about_objects(format!(
             "{} addresses are announced by no node: an announcer takes at most {MOST_ADDRESSES}; give some pools `announce: none`",
-            addresses.len() - MOST_ADDRESSES
+            rest.len()
         )));
-        addresses.truncate(MOST_ADDRESSES);
+        let rest: BTreeSet<IpAddr> = rest.iter().map(|one| one.address).collect();
+        notices.extend(grants.iter().filter_map(|grant| left_out(grant, &rest)));
     }
     let announced = Announced {
         at,
@@ -187,6 +189,23 @@ fn not_selected(grant: &Grant, pool: &str) -> Notice {
     );
     let about = About::Service(grant.service().key.clone());
     Notice::warning(about, Reason::NotAnnounced, message)
+}
+
+/// What the owner of a Service reads that has addresses beyond those which an announcer takes.
+fn left_out(grant: &Grant, rest: &BTreeSet<IpAddr>) -> Option<Notice> {
+    let ListenAt::Pool(addresses) = &grant.site.as_ref()?.at else {
+        return None;
+    };
+    let its = addresses.iter().filter(|one| rest.contains(*one));
+    let its: Vec<String> = its.map(ToString::to_string).collect();
+    let about = About::Service(grant.service().key.clone());
+    (grant.has_ports() && !its.is_empty()).then(|| {
+        let message = format!(
+            "no node announces {}: an announcer takes at most {MOST_ADDRESSES} addresses, the lowest ones; ask the operator to give some pools `announce: none`",
+            its.join(", ")
+        );
+        Notice::warning(about, Reason::NotAnnounced, message)
+    })
 }
 
 fn about_objects(problem: String) -> Notice {
@@ -390,5 +409,41 @@ impl<'a> Found<'a> {
             here.any(|port| !port.is_closed && !port.binds.is_empty())
         });
         open.map(|(grant, _)| grant.service().key.clone()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::decide::decide;
+    use crate::observe::Observed;
+    use crate::settings::Settings;
+
+    #[test]
+    fn who_owns_a_service_reads_that_its_address_is_one_too_many() {
+        let mut manifests = "kind: Node
+metadata: {name: edge1, labels: {role: loadbalancer}}
+status: {addresses: [{type: InternalIP, address: 10.0.0.1}]}
+---
+kind: AddressPool
+apiVersion: ballast.dev/v1
+metadata: {name: edge}
+spec: {addresses: [192.168.0.0/16]}
+"
+        .to_owned();
+        for number in 0..=super::MOST_ADDRESSES {
+            manifests.push_str(&format!(
+                "---\n{{kind: Service, metadata: {{name: s{number:05}, namespace: shop}}, spec: {{type: LoadBalancer, ports: [{{port: 80}}]}}}}\n"
+            ));
+        }
+        let mut settings = Settings::without_flags();
+        settings.flags.node_name = Some("edge1".to_owned());
+        let desired = decide(&Observed::of(&manifests), &settings);
+        assert_eq!(desired.announced.addresses.len(), super::MOST_ADDRESSES);
+        let told = desired.notices.iter().chain(&desired.report.notices);
+        let told: Vec<_> = told
+            .filter(|notice| notice.message.contains("192.168.39.16:"))
+            .collect();
+        assert_eq!(told.len(), 1, "{told:?}");
+        assert!(format!("{told:?}").contains("s10000"), "{told:?}");
     }
 }

@@ -5,13 +5,16 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Action, DataPlane, Event, Node, claimant, could};
+use super::entries::Entry;
+use super::members::claimant;
+use super::saying::standing_for;
+use super::{Action, DataPlane, Event, Node};
 use crate::ack::{State as AckState, Status};
 use crate::file::{Address, Mode};
-use crate::frames::{self, Mac};
-use crate::l2::{Act, Claimant, L2, Obstacle};
+use crate::frames::{self, Claim, Mac};
+use crate::l2::{Act, Claimant, Obstacle};
 use crate::membership::State;
-use crate::owner::{Candidate, owner};
+use crate::owner::{Candidate, Standing, owner};
 
 /// An address that is on an interface of this host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -24,29 +27,16 @@ pub struct Present {
     pub is_ours: bool,
 }
 
-/// An address on this node.
-pub(super) struct Entry {
-    pub(super) l2: L2,
-    /// The interface that is to carry it.
-    pub(super) interface: Option<u32>,
-    /// Its place in the file.
-    place: usize,
-    /// Why the system refused to put it on the interface. Another node takes it, and this one only tries again where there is no
-    /// other. It ends when the file or the network changes, or when it succeeds.
-    pub(super) barred: Option<String>,
-    pub(super) status: Status,
-}
-
 impl Node {
     /// One entry for each address of the file, on the interface that the network has for it now.
     pub(super) fn match_entries(&mut self, now: Duration) {
         let file = Arc::clone(&self.file);
         let wanted: BTreeSet<IpAddr> = file.addresses.iter().map(|one| one.address).collect();
-        let known = self.entries.keys().copied();
-        let gone: Vec<IpAddr> = known.filter(|one| !wanted.contains(one)).collect();
+        let mut gone = self.entries.addresses();
+        gone.retain(|one| !wanted.contains(one));
         for address in gone {
             self.release(now, address);
-            self.entries.remove(&address);
+            self.entries.remove(address);
         }
         for (place, one) in file.addresses.iter().enumerate() {
             let chosen = match one.mode {
@@ -54,29 +44,84 @@ impl Node {
                 Mode::Bgp => None,
             };
             let chosen = chosen.map(|interface| interface.index);
-            let since = self.wall(now);
-            let entry = self.entries.entry(one.address).or_insert_with(|| Entry {
-                l2: L2::default(),
-                interface: chosen,
-                place,
-                barred: None,
-                status: Status {
-                    address: one.address,
-                    state: AckState::NotReady,
-                    owner: None,
-                    since,
-                    detail: String::new(),
-                },
+            if !self.entries.contains(one.address) {
+                self.begin_entry(now, one.address, place, chosen);
+            }
+            let before = self.entries.change(one.address, |entry| {
+                entry.place = place;
+                entry.interface
             });
-            entry.place = place;
-            if entry.interface != chosen {
+            if before.flatten() != chosen {
                 // An interface that goes down keeps its addresses, so the address is removed.
                 self.release(now, one.address);
-                if let Some(entry) = self.entries.get_mut(&one.address) {
-                    entry.interface = chosen;
-                }
+                self.entries
+                    .change(one.address, |entry| entry.interface = chosen);
             }
         }
+    }
+
+    fn begin_entry(
+        &mut self,
+        now: Duration,
+        address: IpAddr,
+        place: usize,
+        interface: Option<u32>,
+    ) {
+        let status = Status {
+            address,
+            state: AckState::NotReady,
+            owner: None,
+            since: self.wall(now),
+            detail: String::new(),
+        };
+        let entry = Entry::new(interface, place, status);
+        self.entries.insert(address, entry);
+    }
+
+    /// A frame came to an interface.
+    pub fn frame(&mut self, now: Duration, interface: u32, bytes: &[u8]) {
+        let Some(Claim {
+            address,
+            mac,
+            is_question,
+        }) = frames::claim(bytes)
+        else {
+            return;
+        };
+        let entry = self.entries.get(address);
+        if entry.is_none_or(|entry| entry.interface != Some(interface)) {
+            return;
+        }
+        let mut interfaces = self.network.interfaces.iter();
+        if interfaces.any(|own| own.mac == mac) {
+            return;
+        }
+        let mut interfaces = self.network.interfaces.iter();
+        let own = interfaces.find(|own| own.index == interface);
+        // Of two that ask at once one goes on.
+        if is_question && own.is_some_and(|own| own.mac > mac) {
+            return;
+        }
+        let by = claimant(self.members.as_ref(), mac).unwrap_or(Claimant::Foreign(mac));
+        let outranks = match &by {
+            Claimant::Living(name) | Claimant::Dead(name) => {
+                comes_before(name, &self.file.node, address)
+            }
+            Claimant::Foreign(_) => false,
+        };
+        let acts = self.entries.change(address, |entry| {
+            if is_question {
+                entry.l2.asked_too(now, by);
+                return Vec::new();
+            }
+            let is_disputed = entry.l2.is_held() || entry.l2.is_asked_for();
+            let is_conflict = matches!(by, Claimant::Foreign(_)) && is_disputed;
+            self.counters.conflicts += u64::from(is_conflict);
+            entry.l2.claimed(now, by, outranks)
+        });
+        self.act(address, &acts.unwrap_or_default());
+        self.note(now, address);
+        self.settle(now);
     }
 
     /// Brings the addresses that are on interfaces in line with those that are held. It is called when everything that was asked for
@@ -94,17 +139,14 @@ impl Node {
             if removals.contains(&(interface, address)) {
                 continue;
             }
-            let entry = self.entries.get_mut(&address);
-            let entry = entry.filter(|entry| entry.interface == Some(interface));
-            let is_held = match entry {
-                Some(entry) if is_first && !entry.l2.is_held() => {
+            let is_held = self.entries.change(address, |entry| {
+                let is_its = entry.interface == Some(interface);
+                if is_its && is_first && !entry.l2.is_held() {
                     entry.l2.adopt(now);
-                    true
                 }
-                Some(entry) => entry.l2.is_held(),
-                None => false,
-            };
-            match is_held {
+                is_its && entry.l2.is_held()
+            });
+            match is_held.unwrap_or_default() {
                 // Its lifetime is what the process before left of it.
                 true if is_first => self.actions.push(Action::Renew { interface, address }),
                 true => {}
@@ -117,10 +159,8 @@ impl Node {
         let present = present.iter().map(|one| (one.interface, one.address));
         let present: BTreeSet<(u32, IpAddr)> = present.collect();
         for held in self.held() {
-            if !present.contains(&held)
-                && let Some(entry) = self.entries.get_mut(&held.1)
-            {
-                entry.l2.lost();
+            if !present.contains(&held) {
+                self.entries.change(held.1, |entry| entry.l2.lost());
                 self.actions.push(Action::Tell(Event::Lost(held.1)));
                 self.is_stale = true;
             }
@@ -130,26 +170,30 @@ impl Node {
     }
 
     /// Whether this node could hold the address, if its standing allows it.
-    pub(super) fn could_hold(&self, address: &Address) -> bool {
-        let entry = self.entries.get(&address.address);
+    pub(super) fn can_hold(&self, address: &Address) -> bool {
+        let entry = self.entries.get(address.address);
         let is_free =
             entry.is_some_and(|entry| entry.interface.is_some() && entry.barred.is_none());
-        self.can_hold(address) && is_free
+        self.serves(address) && is_free
     }
 
     /// Whether the system refused the address, and nothing else is in the way.
     fn is_last_resort_for(&self, address: &Address) -> bool {
-        let entry = self.entries.get(&address.address);
+        let entry = self.entries.get(address.address);
         let is_barred =
             entry.is_some_and(|entry| entry.interface.is_some() && entry.barred.is_some());
-        self.can_hold(address) && is_barred && self.own_standing().is_some()
+        self.serves(address) && is_barred && self.own_standing().is_some()
     }
 
-    /// Addresses that the system refused may be tried again.
-    pub(super) fn lift_bars(&mut self, now: Duration) {
-        for entry in self.entries.values_mut() {
-            entry.barred = None;
-            entry.l2.try_again(now);
+    /// Of the addresses that the system refused, those for which something changed may be tried again.
+    pub(super) fn lift_bars(&mut self, now: Duration, has_changed: impl Fn(&Address) -> bool) {
+        let file = Arc::clone(&self.file);
+        for one in &file.addresses {
+            self.entries.change(one.address, |entry| {
+                if entry.barred.is_some() && has_changed(one) {
+                    entry.may_be_taken(now);
+                }
+            });
         }
     }
 
@@ -159,17 +203,16 @@ impl Node {
         let mut questions = BTreeMap::<String, Vec<IpAddr>>::new();
         for one in &file.addresses {
             if one.mode == Mode::Bgp {
-                let (state, owner) = match self.can_hold(one) {
+                let (state, owner) = match self.serves(one) {
                     true => (AckState::Held, Some(file.node.clone())),
                     false => (AckState::NotReady, None),
                 };
-                if let Some(entry) = self.entries.get_mut(&one.address) {
-                    entry.status.owner = owner;
-                }
+                self.entries
+                    .change(one.address, |entry| entry.status.owner = owner);
                 self.set_status(now, one.address, state, String::new());
                 continue;
             }
-            let own = self.own_standing().filter(|_| self.could_hold(one));
+            let own = self.own_standing().filter(|_| self.can_hold(one));
             let own = own.map(|standing| Candidate {
                 name: &file.node,
                 standing,
@@ -185,24 +228,25 @@ impl Node {
                 None if self.is_last_resort_for(one) => Some(&*file.node),
                 owner => owner,
             };
-            let Some(entry) = self.entries.get_mut(&one.address) else {
-                continue;
-            };
             // The last one that can hold an address keeps it until it is not served any more, and one that begins keeps what it has
             // until it knows the others: better served late than nowhere.
             let is_served = self.data_plane != DataPlane::Gone && one.names(&file.node);
-            let last = owner.is_none() && is_served;
-            let stays = (last || self.career.is_beginning()) && entry.l2.is_held();
-            if let Some(Obstacle::Claimed(Claimant::Foreign(mac))) = entry.l2.obstacle()
-                && let Some(by) = claimant(self.members.as_ref(), *mac)
-            {
-                entry.l2.introduced(now, by);
-            }
-            let acts = entry.l2.want(now, owner == Some(&file.node) || stays);
-            if entry.status.owner.as_deref() != owner {
-                entry.status.owner = owner.map(str::to_owned);
-                self.noted += 1;
-            }
+            let stays = owner.is_none() && is_served || self.career.is_beginning();
+            let members = self.members.as_ref();
+            let acts = self.entries.change(one.address, |entry| {
+                if let Some(Obstacle::Claimed(Claimant::Foreign(mac))) = entry.l2.obstacle()
+                    && let Some(by) = claimant(members, *mac)
+                {
+                    entry.l2.introduced(now, by);
+                }
+                if entry.status.owner.as_deref() != owner {
+                    entry.status.owner = owner.map(str::to_owned);
+                    self.noted += 1;
+                }
+                let stays = stays && entry.l2.is_held();
+                entry.l2.want(now, owner == Some(&*file.node) || stays)
+            });
+            let acts = acts.unwrap_or_default();
             self.act(one.address, &acts);
             self.note(now, one.address);
         }
@@ -220,10 +264,10 @@ impl Node {
         address: &Address,
         others: &'m [(String, Option<State>)],
     ) -> Vec<Candidate<'m>> {
-        let entry = self.entries.get(&address.address);
+        let entry = self.entries.get(address.address);
         let is_held = entry.is_some_and(|entry| entry.l2.is_held());
         let candidates = others.iter().filter_map(|(name, state)| {
-            let standing = could(state.as_ref()?, address.address)?;
+            let standing = standing_for(state.as_ref()?, address.address)?;
             let has = self.files.has(name, address, is_held);
             has.then_some(Candidate { name, standing })
         });
@@ -241,7 +285,7 @@ impl Node {
         let best = best.map(|best| best.rank(address));
         let unsure = self.files.unsure(address, others);
         let better = unsure.filter(|(name, state)| {
-            could(state, address).is_some_and(|standing| {
+            standing_for(state, address).is_some_and(|standing| {
                 let rank = Candidate { name, standing }.rank(address);
                 best.is_none_or(|best| rank >= best)
             })
@@ -251,14 +295,14 @@ impl Node {
 
     /// What the file says of the address.
     pub(super) fn in_file(&self, address: IpAddr) -> Option<&Address> {
-        let place = self.entries.get(&address)?.place;
+        let place = self.entries.get(address)?.place;
         let one = self.file.addresses.get(place);
         one.filter(|one| one.address == address)
     }
 
     /// Does what an address asks for.
     pub(super) fn act(&mut self, address: IpAddr, acts: &[Act]) {
-        let entry = self.entries.get(&address);
+        let entry = self.entries.get(address);
         let Some(interface) = entry.and_then(|entry| entry.interface) else {
             return;
         };
@@ -297,15 +341,15 @@ impl Node {
     }
 
     fn release(&mut self, now: Duration, address: IpAddr) {
-        if let Some(entry) = self.entries.get_mut(&address) {
-            let acts = entry.l2.want(now, false);
-            self.act(address, &acts);
-        }
+        let acts = self
+            .entries
+            .change(address, |entry| entry.l2.want(now, false));
+        self.act(address, &acts.unwrap_or_default());
     }
 
     /// Writes down what became of an address that one node holds.
     pub(super) fn note(&mut self, now: Duration, address: IpAddr) {
-        let Some(entry) = self.entries.get(&address) else {
+        let Some(entry) = self.entries.get(address) else {
             return;
         };
         let Some(one) = self.in_file(address) else {
@@ -330,37 +374,39 @@ impl Node {
             }
             Some(obstacle) => told(obstacle),
             None if !one.names(&self.file.node) => (AckState::NotOurs, String::new()),
-            None if !self.can_hold(one) => (AckState::NotReady, why_not.to_owned()),
+            None if !self.serves(one) => (AckState::NotReady, why_not.to_owned()),
             None if entry.interface.is_none() => (AckState::NoInterface, NO_INTERFACE.to_owned()),
-            None if entry.barred.is_some() => refused(entry.barred.as_deref().unwrap_or_default()),
-            None => (AckState::NotOurs, String::new()),
+            None => match &entry.barred {
+                Some(bar) => refused(&bar.why),
+                None => (AckState::NotOurs, String::new()),
+            },
         };
         self.set_status(now, address, state, detail);
     }
 
     fn set_status(&mut self, now: Duration, address: IpAddr, state: AckState, detail: String) {
         let since = self.wall(now);
-        let Some(entry) = self.entries.get_mut(&address) else {
-            return;
-        };
-        let last = &entry.status;
-        if last.state == state && last.detail == detail {
-            return;
+        let changed = self.entries.change(address, |entry| {
+            let last = &entry.status;
+            if last.state == state && last.detail == detail {
+                return None;
+            }
+            entry.status = Status {
+                address,
+                state,
+                owner: last.owner.clone(),
+                since: match last.state == state {
+                    true => last.since,
+                    false => since,
+                },
+                detail,
+            };
+            Some(entry.status.clone())
+        });
+        if let Some(status) = changed.flatten() {
+            self.noted += 1;
+            self.actions.push(Action::Tell(Event::Address(status)));
         }
-        entry.status = Status {
-            address,
-            state,
-            owner: last.owner.clone(),
-            since: if last.state == state {
-                last.since
-            } else {
-                since
-            },
-            detail,
-        };
-        self.noted += 1;
-        let event = Event::Address(entry.status.clone());
-        self.actions.push(Action::Tell(event));
     }
 
     /// Milliseconds since 1970, as far as the clock had them when the process began.
@@ -368,6 +414,15 @@ impl Node {
         let passed = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
         self.epoch.saturating_add(passed)
     }
+}
+
+/// Whether of two nodes, both settled, `one` would be the owner.
+fn comes_before(one: &str, other: &str, address: IpAddr) -> bool {
+    let candidates = [one, other].map(|name| Candidate {
+        name,
+        standing: Standing::Settled,
+    });
+    owner(address, candidates) == Some(one)
 }
 
 /// An obstacle, for the ack.

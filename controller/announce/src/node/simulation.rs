@@ -207,6 +207,46 @@ fn what_a_system_refuses_another_node_takes_and_it_stays_there() {
 }
 
 #[test]
+fn what_a_system_refuses_is_not_tried_again_for_the_interfaces_of_pods() {
+    let mut world = World::new(7, 2, 20);
+    world.fault(Fault::Refuse(0, true));
+    world.run(MS(3_000));
+    world.all_are_held();
+    world.moves.clear();
+    for _ in 0..50 {
+        world.fault(Fault::Pod(0));
+        world.run(MS(1_000));
+    }
+    assert_eq!(world.moves, []);
+    // Its own interface is another thing: once it is up again the addresses come back.
+    world.fault(Fault::Refuse(0, false));
+    for has_link in [false, true] {
+        world.fault(Fault::Link(0, has_link));
+        world.run(MS(500));
+    }
+    world.run(MS(2_000));
+    world.all_are_held();
+    assert_eq!(world.shares().len(), 2);
+}
+
+#[test]
+fn a_system_that_goes_on_refusing_is_tried_less_and_less_often() {
+    let mut world = World::new(7, 2, 20);
+    world.fault(Fault::Refuse(0, true));
+    world.run(MS(3_000));
+    world.moves.clear();
+    // Every file is a reason to try again.
+    for _ in 0..300 {
+        world.fault(Fault::File(0, 100));
+        world.run(MS(1_000));
+    }
+    world.all_are_held();
+    // After 10, 20, 40, 80 and 160 s, with less than all of the addresses.
+    let moves = world.moves.len();
+    assert!((1..5 * 20).contains(&moves), "{moves}");
+}
+
+#[test]
 fn a_host_that_starts_again_gets_nothing_before_its_time_and_interrupts_nobody() {
     with_seeds(64, 6, |seed| {
         let mut world = World::new(seed, 2 + world::below(seed, 4), 60);
@@ -418,6 +458,29 @@ fn a_new_address_goes_to_its_owner_at_once_though_files_come_at_different_times(
         world.all_are_held();
         // No address was on one node first, and then on another.
         assert_eq!(world.moves.len(), 80);
+    });
+}
+
+/// Services are made one after the other, and each file has them a little later.
+#[test]
+fn of_many_new_addresses_none_moves_though_files_lag_behind() {
+    with_seeds(16, 3, |seed| {
+        let mut world = World::new(seed, 2 + world::below(seed, 4), 24);
+        for number in 0..world.count() {
+            world.fault(Fault::First(number, 0));
+        }
+        world.run(MS(40_000));
+        world.moves.clear();
+        let lags: Vec<usize> = (0..world.count()).map(|_| world.random(8)).collect();
+        for step in 1..24 + 8 {
+            for (number, lag) in lags.iter().enumerate() {
+                world.fault(Fault::First(number, 24.min(step.max(*lag) - lag)));
+            }
+            world.run(MS(100));
+        }
+        world.run(MS(2_000));
+        world.all_are_held();
+        assert_eq!(world.moves.len(), 24);
     });
 }
 

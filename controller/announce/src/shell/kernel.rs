@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::sleep;
 
-use super::netlink::{Found, Netlink, Origin};
+use super::netlink::{Failed, Found, Netlink, Origin};
 use super::packets::Packets;
 use crate::network::Network;
 use crate::node::Action;
@@ -64,7 +64,7 @@ impl Look {
         }
     }
 
-    async fn look(&self) -> Result<Kernel, rtnetlink::Error> {
+    async fn look(&self) -> Result<Kernel, Failed> {
         let done = self.done.load(Ordering::Acquire);
         Ok(Kernel {
             network: self.netlink.network().await?,

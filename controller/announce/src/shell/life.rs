@@ -11,7 +11,7 @@ use ballast_core::table::Problem;
 use tokio::net::UdpSocket;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
-use tokio::time::{sleep, sleep_until};
+use tokio::time::{sleep, sleep_until, timeout};
 
 use super::bird::Told;
 use super::files::{Wanted, Watch, beside, on_disk, read};
@@ -138,7 +138,13 @@ pub(super) async fn live(
     life.report();
     drop(life);
     // The worker carries out the last actions: it removes addresses.
-    ears.worker.await.ok();
+    let mut worker = ears.worker;
+    if timeout(LAST_ACTIONS, &mut worker).await.is_err() {
+        worker.abort();
+        tracing::error!(
+            "the kernel does not answer, so this node may still have addresses that it gave up; they go when a minute has passed. See dmesg"
+        );
+    }
     Ok(why)
 }
 
@@ -546,6 +552,8 @@ fn tell_address(status: &Status) {
 
 /// The time at the end in which other nodes take over. They need a part of it; a node without others ends after it.
 const LEAVE: Duration = Duration::from_millis(300);
+/// The time in which the kernel removes all addresses at the end: of thousands, each takes less than a millisecond.
+const LAST_ACTIONS: Duration = Duration::from_secs(15);
 const PRIVILEGES: &str = "the announcer needs CAP_NET_ADMIN and CAP_NET_RAW";
 const A_BIND: &str = "give an address of this host and a port that is free";
 /// Datagrams that are taken in one turn.

@@ -1,8 +1,9 @@
 //! Interfaces, routes and addresses of the kernel, by rtnetlink.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::time::Duration;
 
-use futures_util::{StreamExt, TryStreamExt};
+use futures_util::{StreamExt, TryStream, TryStreamExt};
 use ipnet::IpNet;
 use rtnetlink::packet_route::AddressFamily;
 use rtnetlink::packet_route::address::{
@@ -19,6 +20,7 @@ use rtnetlink::{
     new_multicast_connection,
 };
 use tokio::sync::mpsc;
+use tokio::time::timeout;
 
 use crate::network::{Interface, Network, Route};
 use crate::node::LIFETIME;
@@ -29,6 +31,17 @@ pub(super) struct Netlink {
     handle: Handle,
     /// Whether the kernel keeps who put an address on an interface.
     has_tags: bool,
+    /// How long an answer to a change is waited for.
+    patience: Duration,
+}
+
+/// Why the kernel did not do what it was asked for.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Failed {
+    #[error(transparent)]
+    Refused(#[from] Error),
+    #[error("the kernel did not answer in time")]
+    Silent,
 }
 
 /// An address, without a network around it, that is on an interface.
@@ -70,20 +83,43 @@ impl Netlink {
         });
         let release = std::fs::read_to_string("/proc/sys/kernel/osrelease");
         let has_tags = release.is_ok_and(|release| keeps_tags(&release));
-        Ok((Self { handle, has_tags }, changes))
+        let netlink = Self {
+            handle,
+            has_tags,
+            patience: PATIENCE,
+        };
+        Ok((netlink, changes))
+    }
+
+    /// The answer to a change.
+    async fn changed(&self, change: impl Future<Output = Result<(), Error>>) -> Result<(), Failed> {
+        let answer = timeout(self.patience, change).await;
+        Ok(answer.map_err(|_| Failed::Silent)??)
+    }
+
+    /// The rows of a table, of which there may be very many.
+    async fn rows<T>(
+        &self,
+        table: impl TryStream<Ok = T, Error = Error>,
+    ) -> Result<Vec<T>, Failed> {
+        let rows = table.try_collect::<Vec<T>>();
+        let answer = timeout(self.patience * LONGER_FOR_TABLES, rows).await;
+        Ok(answer.map_err(|_| Failed::Silent)??)
     }
 
     /// The interfaces and routes.
-    pub(super) async fn network(&self) -> Result<Network, Error> {
-        let links: Vec<LinkMessage> = self.handle.link().get().execute().try_collect().await?;
+    pub(super) async fn network(&self) -> Result<Network, Failed> {
+        let links: Vec<LinkMessage> = self.rows(self.handle.link().get().execute()).await?;
         let v4 = RouteMessageBuilder::<Ipv4Addr>::new().build();
         let v6 = RouteMessageBuilder::<Ipv6Addr>::new().build();
         let mut routes: Vec<RouteMessage> =
-            self.handle.route().get(v4).execute().try_collect().await?;
+            self.rows(self.handle.route().get(v4).execute()).await?;
         // A host may have no IPv6 at all.
-        let more: Result<Vec<RouteMessage>, Error> =
-            self.handle.route().get(v6).execute().try_collect().await;
-        routes.extend(more.unwrap_or_default());
+        match self.rows(self.handle.route().get(v6).execute()).await {
+            Ok(more) => routes.extend(more),
+            Err(Failed::Refused(_)) => {}
+            Err(silent) => return Err(silent),
+        }
         let interfaces = links.iter().filter_map(interface).collect();
         let routes = routes.iter().filter_map(route).collect();
         Ok(Network::new(interfaces, routes))
@@ -95,16 +131,16 @@ impl Netlink {
     }
 
     /// The addresses without a network around them.
-    pub(super) async fn addresses(&self) -> Result<Vec<Found>, Error> {
-        let all = self.handle.address().get().execute();
-        let all: Vec<AddressMessage> = all.try_collect().await?;
+    pub(super) async fn addresses(&self) -> Result<Vec<Found>, Failed> {
+        let all: Vec<AddressMessage> = self.rows(self.handle.address().get().execute()).await?;
         let all = all.iter().filter_map(|one| found(one, self.has_tags));
         Ok(all.collect())
     }
 
     /// Puts an address on an interface. One that is there already is no error, and stays as it is. Returns whose it is.
-    pub(super) async fn add(&self, interface: u32, address: IpAddr) -> Result<Origin, Error> {
-        let error = match self.request(interface, address).execute().await {
+    pub(super) async fn add(&self, interface: u32, address: IpAddr) -> Result<Origin, Failed> {
+        let request = self.request(interface, address);
+        let error = match self.changed(request.execute()).await {
             Ok(()) => return Ok(Origin::Ours),
             Err(error) => error,
         };
@@ -118,8 +154,9 @@ impl Netlink {
     }
 
     /// Gives an address of ours its whole lifetime again. Its connections notice nothing.
-    pub(super) async fn renew(&self, interface: u32, address: IpAddr) -> Result<(), Error> {
-        self.request(interface, address).replace().execute().await
+    pub(super) async fn renew(&self, interface: u32, address: IpAddr) -> Result<(), Failed> {
+        let request = self.request(interface, address).replace();
+        self.changed(request.execute()).await
     }
 
     fn request(&self, interface: u32, address: IpAddr) -> AddressAddRequest {
@@ -143,7 +180,7 @@ impl Netlink {
     }
 
     /// Takes an address from an interface. One that is not there is no error, nor is an interface that is not there.
-    pub(super) async fn remove(&self, interface: u32, address: IpAddr) -> Result<(), Error> {
+    pub(super) async fn remove(&self, interface: u32, address: IpAddr) -> Result<(), Failed> {
         let message = match address {
             IpAddr::V4(address) => AddressMessageBuilder::<Ipv4Addr>::new()
                 .index(interface)
@@ -154,7 +191,8 @@ impl Netlink {
                 .address(address, 128)
                 .build(),
         };
-        match self.handle.address().del(message).execute().await {
+        let request = self.handle.address().del(message);
+        match self.changed(request.execute()).await {
             Err(error) if is(&error, &[libc::EADDRNOTAVAIL, libc::ENODEV]) => Ok(()),
             done => done,
         }
@@ -162,8 +200,8 @@ impl Netlink {
 }
 
 /// Whether the kernel answered with one of these errors.
-fn is(error: &Error, codes: &[i32]) -> bool {
-    matches!(error, Error::NetlinkError(error) if codes.contains(&-error.raw_code()))
+fn is(error: &Failed, codes: &[i32]) -> bool {
+    matches!(error, Failed::Refused(Error::NetlinkError(error)) if codes.contains(&-error.raw_code()))
 }
 
 fn interface(link: &LinkMessage) -> Option<Interface> {
@@ -281,10 +319,32 @@ fn keeps_tags(release: &str) -> bool {
 
 /// The tag of our addresses.
 const OURS: u8 = 0xba;
+/// The kernel does a change within microseconds, or when it can have a lock.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// A table may have the routes of the whole Internet.
+const LONGER_FOR_TABLES: u32 = 12;
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn nothing_waits_for_ever_for_a_kernel_that_does_not_answer() {
+        // Without its connection nothing is sent, and nothing comes.
+        let (_connection, handle, _) = rtnetlink::new_connection().unwrap();
+        let netlink = Netlink {
+            handle,
+            has_tags: true,
+            patience: Duration::from_millis(10),
+        };
+        let address = "192.0.2.1".parse().unwrap();
+        let is_silent = |failed: Option<Failed>| matches!(failed, Some(Failed::Silent));
+        assert!(is_silent(netlink.add(1, address).await.err()));
+        assert!(is_silent(netlink.renew(1, address).await.err()));
+        assert!(is_silent(netlink.remove(1, address).await.err()));
+        assert!(is_silent(netlink.addresses().await.err()));
+        assert!(is_silent(netlink.network().await.err()));
+    }
 
     #[test]
     fn kernels_keep_tags_since_5_18() {

@@ -64,6 +64,18 @@ impl Unseen {
         });
     }
 
+    /// When the first of the writes counts as observed, whatever was observed.
+    pub(super) fn deadline(&self) -> Option<Duration> {
+        self.0.values().map(|write| write.until).min()
+    }
+
+    /// Forgets the writes that have waited long enough. Returns whether there were any.
+    pub(super) fn expire(&mut self, now: Duration) -> bool {
+        let before = self.0.len();
+        self.0.retain(|_, write| now < write.until);
+        self.0.len() < before
+    }
+
     /// Whether a decision with these statuses, which are in the order of their Services, gives what was written to the others than
     /// `key`.
     pub(super) fn agree_with(&self, statuses: &[Status], key: &Key) -> bool {
@@ -84,3 +96,32 @@ fn has(service: &Service, allocation: &Allocation) -> bool {
 
 /// Longer than a watch may be behind. A cluster that was restored from a backup may never show a write.
 const LONGEST: Duration = Duration::from_secs(60);
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::allocation::At;
+
+    #[test]
+    fn a_write_that_is_never_observed_is_forgotten_at_its_time() {
+        let (now, mut unseen) = (Duration::from_secs(5), Unseen::default());
+        assert_eq!(unseen.deadline(), None);
+        let key = Key::new("shop", "web");
+        let allocation = Allocation {
+            at: At::Node,
+            pool: None,
+            ports: BTreeSet::new(),
+            routes: BTreeSet::new(),
+        };
+        unseen.begin(key, allocation, now);
+        let other = Key::new("shop", "other");
+        assert!(!unseen.agree_with(&[], &other));
+        assert_eq!(unseen.deadline(), Some(now + LONGEST));
+        assert!(!unseen.expire(now + LONGEST - Duration::from_millis(1)));
+        assert!(unseen.expire(now + LONGEST));
+        assert!(unseen.agree_with(&[], &other));
+        assert_eq!(unseen.deadline(), None);
+    }
+}

@@ -1,0 +1,153 @@
+//! The addresses of the file on this node, and which of them is due when.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::time::Duration;
+
+use crate::ack::Status;
+use crate::l2::L2;
+
+/// An address on this node.
+pub(super) struct Entry {
+    pub(super) l2: L2,
+    /// The interface that is to carry it.
+    pub(super) interface: Option<u32>,
+    /// Its place in the file.
+    pub(super) place: usize,
+    /// The system refused to put it on the interface. Another node takes it, and this one only tries again where there is no other.
+    /// It ends when it succeeds, or a while after something changed for it.
+    pub(super) barred: Option<Bar>,
+    /// How often in a row it was barred.
+    bars: u32,
+    pub(super) status: Status,
+}
+
+/// Why the system does not put an address on the interface.
+pub(super) struct Bar {
+    pub(super) why: String,
+    since: Duration,
+    /// When the bar is lifted, as something changed: the address comes back from the node that has it now, and may be refused again.
+    lifted: Option<Duration>,
+}
+
+impl Entry {
+    pub(super) fn new(interface: Option<u32>, place: usize, status: Status) -> Self {
+        Self {
+            l2: L2::default(),
+            interface,
+            place,
+            barred: None,
+            bars: 0,
+            status,
+        }
+    }
+
+    fn deadline(&self) -> Option<Duration> {
+        let lifted = self.barred.as_ref().and_then(|bar| bar.lifted);
+        self.l2.deadline().into_iter().chain(lifted).min()
+    }
+
+    /// The system refused it.
+    pub(super) fn bar(&mut self, now: Duration, why: String) {
+        self.l2.refused(now, why.clone());
+        let (since, lifted) = match &self.barred {
+            Some(bar) => (bar.since, bar.lifted),
+            None => (now, None),
+        };
+        self.bars += u32::from(self.barred.is_none());
+        self.barred = Some(Bar { why, since, lifted });
+    }
+
+    /// Something changed, and the system may take it now.
+    pub(super) fn may_be_taken(&mut self, now: Duration) {
+        self.l2.try_again(now);
+        if let Some(bar) = &mut self.barred {
+            let pause = BARRED << self.bars.saturating_sub(1).min(MOST_DOUBLINGS);
+            let lifted = now.max(bar.since + Duration::from_secs(pause));
+            bar.lifted = Some(bar.lifted.unwrap_or(lifted));
+        }
+    }
+
+    /// Lifts the bar, if that is due, or the address was taken in spite of it. Returns whether it did.
+    pub(super) fn lift_bar(&mut self, now: Duration) -> bool {
+        let is_taken = self.l2.is_settled();
+        if is_taken {
+            self.bars = 0;
+        }
+        let is_due = |bar: &mut Bar| is_taken || bar.lifted.is_some_and(|lifted| lifted <= now);
+        self.barred.take_if(is_due).is_some()
+    }
+}
+
+/// The seconds for which an address is barred at least; twice as long each further time, up to about an hour and a half.
+const BARRED: u64 = 10;
+const MOST_DOUBLINGS: u32 = 9;
+
+/// The addresses of the file. The times at which they are due are sorted: a node asks after each datagram when the next one is due.
+#[derive(Default)]
+pub(super) struct Entries {
+    all: BTreeMap<IpAddr, Entry>,
+    due: BTreeSet<(Duration, IpAddr)>,
+}
+
+impl Entries {
+    pub(super) fn get(&self, address: IpAddr) -> Option<&Entry> {
+        self.all.get(&address)
+    }
+
+    /// Changes an entry, if it is there, and notes when it is due then.
+    pub(super) fn change<R>(
+        &mut self,
+        address: IpAddr,
+        change: impl FnOnce(&mut Entry) -> R,
+    ) -> Option<R> {
+        let entry = self.all.get_mut(&address)?;
+        let before = entry.deadline();
+        let result = change(entry);
+        let after = entry.deadline();
+        if after != before {
+            if let Some(before) = before {
+                self.due.remove(&(before, address));
+            }
+            self.due.extend(after.map(|due| (due, address)));
+        }
+        Some(result)
+    }
+
+    pub(super) fn contains(&self, address: IpAddr) -> bool {
+        self.all.contains_key(&address)
+    }
+
+    /// The entry is a new one, or takes the place of an older one.
+    pub(super) fn insert(&mut self, address: IpAddr, entry: Entry) {
+        self.remove(address);
+        self.due.extend(entry.deadline().map(|due| (due, address)));
+        self.all.insert(address, entry);
+    }
+
+    pub(super) fn remove(&mut self, address: IpAddr) {
+        let due = self.all.remove(&address).and_then(|one| one.deadline());
+        if let Some(due) = due {
+            self.due.remove(&(due, address));
+        }
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (IpAddr, &Entry)> {
+        self.all.iter().map(|(address, entry)| (*address, entry))
+    }
+
+    pub(super) fn addresses(&self) -> Vec<IpAddr> {
+        self.all.keys().copied().collect()
+    }
+
+    /// When the next one is due.
+    pub(super) fn deadline(&self) -> Option<Duration> {
+        self.due.first().map(|(due, _)| *due)
+    }
+
+    /// Those that are due.
+    pub(super) fn due(&self, now: Duration) -> Vec<IpAddr> {
+        let due = self.due.iter().take_while(|(due, _)| *due <= now);
+        due.map(|(_, address)| *address).collect()
+    }
+}
