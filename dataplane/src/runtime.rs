@@ -29,7 +29,7 @@ use crate::probe::Probe;
 use crate::process::config::Config;
 use crate::process::handover::next::InheritedSockets;
 use crate::process::handover::old::{self, Giver};
-use crate::process::handover::{Decision, GiveFlows, Hold, Inherited, LendRequest};
+use crate::process::handover::{Decision, Freeze, GiveFlows, Inherited, LendRequest};
 use crate::process::instance_lock::InstanceLocks;
 use crate::process::start_error::StartError;
 use crate::process::succession::Succession;
@@ -121,11 +121,11 @@ fn start_with(
     let succession = Succession::new();
     let held = Held::new(claims.held, &succession);
     let (lend, lend_requests) = mpsc::unbounded_channel();
-    let (hold, holds) = mpsc::unbounded_channel();
+    let (freeze, freezes) = mpsc::unbounded_channel();
     let taken = claims.admin.taken.clone();
     let goes_on = claims.sockets.is_some();
     let stats = Arc::new(Statistics::new(Arc::clone(&shared), goes_on));
-    let (asks, ended) = ((lend, hold), stop.admin.clone());
+    let (asks, ended) = ((lend, freeze), stop.admin.clone());
     start_admin(claims.admin, &held, wanted, &stats, asks, ended)?;
     start_probe(&config, &shared, budget, &seeds, stop.probe.clone())?;
     let (shutdown_delay, drain_timeout) = (config.shutdown_delay, config.drain_timeout);
@@ -137,7 +137,7 @@ fn start_with(
         failed: Some(failing),
         lend_requests,
         succession: succession.clone(),
-        holds,
+        freezes,
     };
     let settings = ApplyConfig {
         first,
@@ -494,10 +494,10 @@ fn start_admin(
     })
 }
 
-/// Where apply is asked for its sockets, and to hold still.
+/// Where apply is asked for its sockets, and to change nothing.
 type Asks = (
     mpsc::UnboundedSender<LendRequest>,
-    mpsc::UnboundedSender<Hold>,
+    mpsc::UnboundedSender<Freeze>,
 );
 
 /// Starts the thread that hands over to the next process, once it is sent where the admin thread is asked for its sockets. While
@@ -507,7 +507,7 @@ fn start_giver(
     locks: InstanceLocks,
     held: &Held,
     shared: &Arc<Shared>,
-    (lend, holds): Asks,
+    (lend, freezes): Asks,
     ended: CancellationToken,
 ) -> io::Result<oneshot::Sender<mpsc::UnboundedSender<LendRequest>>> {
     let (begin, begins) = oneshot::channel();
@@ -523,8 +523,8 @@ fn start_giver(
                 succession,
                 give_flows: give_flows(&shared),
                 threads: vec![lend, lend_admin],
-                holds,
-                held: move || {
+                freezes,
+                of_no_thread: move || {
                     let files = held.upgrade().map(|held| claims::lend_files(&held));
                     let mut all = claims::lend_locks(&locks);
                     all.extend(files.unwrap_or_default());

@@ -50,7 +50,7 @@ mod tests;
 
 pub use crate::slots::SlotId as FlowId;
 pub use crate::udp_counters::{Dropped, FlowEnd, UdpCounters, UdpCounts};
-pub use handed::{HandedFlow, HandedHeader, Phase};
+pub use handed::{Adopting, HandedFlow, HandedHeader, Phase};
 pub use key::{Key, Listener};
 pub use port_range::PortRange;
 pub use ports::Local;

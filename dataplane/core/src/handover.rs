@@ -2,7 +2,8 @@
 //!
 //! The next process sends a [`Request`]. The old one answers with an [`Offer`], or refuses, and sends the descriptors of the offer's
 //! sockets behind it, in its order. The next one says [`Ready`] when it can serve, and the old one answers that it may have the
-//! sockets. The next one confirms that it takes them, and serves from then on. Until it has confirmed, the old one goes on as
+//! sockets, behind what it knows. By that the next one may leave sockets to it ([`Left`](Message::Left)). The next one confirms that
+//! it takes them, and serves from then on. Until it has confirmed, the old one goes on as
 //! before, whatever becomes of the next one. Then the old one reads no datagrams any more, and its flows go over; until they have
 //! come, the next one reads none.
 //!
@@ -36,6 +37,9 @@ pub enum Message {
     State(State),
     /// The next process may have the sockets.
     Yours,
+    /// The next process leaves the sockets at these places to the old one, too: by what it has heard of the old one it does not
+    /// want them any more. Comes before [`Mine`](Self::Mine), and only where the offer says that it is heard.
+    Left(Vec<usize>),
     /// The next process has them, and serves. From here on the old one ends.
     Mine,
     /// Flows of clients of datagrams, which the old process serves no more. The descriptors of their sockets follow. There may
@@ -59,6 +63,7 @@ pub struct Request {
 
 /// What the old process has.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub struct Offer {
     /// The version of this message, and of those that follow.
     pub version: u32,
@@ -67,6 +72,12 @@ pub struct Offer {
     /// The number of the process: the kernel knows that of the first one that listened at the path.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pid: Option<u32>,
+    /// The number of the pid namespace in which that is its number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pid_namespace: Option<u64>,
+    /// Whether it understands [`Message::Left`].
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub hears_left: bool,
     /// Each stands for one descriptor.
     pub sockets: Vec<Handed>,
 }
@@ -208,6 +219,7 @@ impl Message {
             Self::Ready(_) => "ready",
             Self::State(_) => "state",
             Self::Yours => "yours",
+            Self::Left(_) => "left",
             Self::Mine => "mine",
             Self::Flows(_) => "flows",
             Self::Ending => "ending",
@@ -302,6 +314,8 @@ mod tests {
             version: 3,
             program: "0.1.0".into(),
             pid: Some(7),
+            pid_namespace: Some(11),
+            hears_left: true,
             sockets: vec![
                 Handed::Tcp(bound("192.0.2.1:80", None)),
                 Handed::Udp(bound("[::1]:0", Some("dns"))),
@@ -323,7 +337,7 @@ mod tests {
             ),
             (
                 offer(),
-                r#"{"offer":{"version":3,"program":"0.1.0","pid":7,"sockets":[{"tcp":{"address":"192.0.2.1:80"}},{"udp":{"address":"[::1]:0","frontend":"dns"}},{"admin":"127.0.0.1:1936"},{"healthz":"0.0.0.0:8081"},{"file":"ballast/socket/0"},{"lock":"ballast/admin/1936"}]}}"#,
+                r#"{"offer":{"version":3,"program":"0.1.0","pid":7,"pid-namespace":11,"hears-left":true,"sockets":[{"tcp":{"address":"192.0.2.1:80"}},{"udp":{"address":"[::1]:0","frontend":"dns"}},{"admin":"127.0.0.1:1936"},{"healthz":"0.0.0.0:8081"},{"file":"ballast/socket/0"},{"lock":"ballast/admin/1936"}]}}"#,
             ),
             (
                 Message::Ready(Ready {
@@ -334,6 +348,7 @@ mod tests {
             ),
             (Message::State(State::default()), r#"{"state":{}}"#),
             (Message::Yours, r#""yours""#),
+            (Message::Left(vec![3, 4]), r#"{"left":[3,4]}"#),
             (Message::Mine, r#""mine""#),
             (
                 Message::Flows(vec![flow()]),
@@ -365,6 +380,8 @@ mod tests {
                     version: 2,
                     program: "9".into(),
                     pid: None,
+                    pid_namespace: None,
+                    hears_left: false,
                     sockets: Vec::new(),
                 }),
             ),
@@ -438,6 +455,8 @@ mod tests {
                 version,
                 program: "7".into(),
                 pid: None,
+                pid_namespace: None,
+                hears_left: false,
                 sockets: Vec::new(),
             };
             let answer = offer.is_understood();

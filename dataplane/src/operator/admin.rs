@@ -41,7 +41,7 @@ use self::handler::{Handler, Peer};
 use crate::operator::admin::auth::Auth;
 use crate::os::panics::vital;
 use crate::process::handover::LendRequests;
-use crate::process::handover::old::HandedOver;
+use crate::process::handover::old::HandedSockets;
 use crate::stats::{self, Statistics};
 
 /// Answers at `listeners`, and has them follow `wanted`, until `leaving` is ready; then the addresses are free, and a client
@@ -53,7 +53,7 @@ pub(crate) async fn serve(
     auth: Option<Auth>,
     viewers: Viewers,
     mut lend_requests: LendRequests,
-    leaving: impl Future<Output = Option<Arc<HandedOver>>>,
+    leaving: impl Future<Output = Option<Arc<HandedSockets>>>,
 ) {
     let mut leaving = pin!(leaving);
     let shared = &stats.shared;

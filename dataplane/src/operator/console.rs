@@ -21,7 +21,7 @@ use crate::operator::target::By;
 use crate::os::panics::vital;
 use crate::process::config::Level;
 use crate::process::handover::inode;
-use crate::process::handover::old::HandedOver;
+use crate::process::handover::old::HandedSockets;
 use crate::stats::{Chunks, Statistics};
 
 mod act;
@@ -67,7 +67,7 @@ impl Consoles {
     }
 
     /// Accepts nobody any more at the sockets that the next process has: who waits there is its client.
-    pub(crate) async fn leave(&mut self, handed: Option<&HandedOver>) {
+    pub(crate) async fn leave(&mut self, handed: Option<&HandedSockets>) {
         let has_it = |number: u64| handed.is_some_and(|handed| handed.inodes.contains(&number));
         let left = self
             .0

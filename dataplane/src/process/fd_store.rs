@@ -4,34 +4,73 @@
 //! The process sends copies of what it has bound, and takes a copy back when it closes an address in order. What it is started with
 //! is what the process before had when it was killed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::env;
-use std::io::{self, IoSlice};
-use std::mem::MaybeUninit;
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixDatagram;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use ballast_core::plan::{SocketKey, Transport};
-use rustix::cmsg_space;
-use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use rustix::net::SendFlags;
 use socket2::{Socket, Type};
+use tokio::sync::Notify;
+use tokio::time::{sleep, timeout};
 
+use crate::os::panics::vital;
 use crate::os::sys;
+use crate::os::threads::lock;
+use crate::process::handover::wire::{self, BATCH};
 
 /// The sockets that systemd keeps for this process.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct FdStore {
-    is_on: bool,
+    /// How many sockets systemd keeps; `None`: there is no store.
+    most: Option<usize>,
+    /// How many of each address it was given, and how many there are.
+    given: BTreeMap<SocketKey, (usize, usize)>,
+    /// The sum of those that it was given, and the bytes of their names.
+    used: (usize, usize),
+    /// Whether it was logged that there is no room for all.
+    is_short: bool,
+    telling: Telling,
+}
+
+/// What systemd is told, in its order. It takes a few messages at a time.
+#[derive(Clone, Debug, Default)]
+struct Telling {
+    untold: Arc<Mutex<VecDeque<Order>>>,
+    /// Notified where systemd has no room for the next one.
+    is_late: Arc<Notify>,
+}
+
+#[derive(Debug)]
+struct Order {
+    key: SocketKey,
+    /// What it shall keep. Nothing: it shall close what it has of this address.
+    sockets: Vec<Arc<Socket>>,
 }
 
 impl FdStore {
-    /// The store, if systemd has one for this service, and what it has kept of a process that was killed.
+    /// The store, if systemd has one for this service, and what it has kept of a process that was killed. Must be called within a
+    /// runtime.
     pub(crate) fn open() -> (Self, BTreeMap<SocketKey, Vec<Socket>>) {
-        let is_set = |name| env::var_os(name).is_some_and(|value| !value.is_empty());
+        let set = |name| env::var_os(name).filter(|value| !value.is_empty());
+        let most = set(MOST).filter(|_| set("NOTIFY_SOCKET").is_some());
+        // Another value than a number is a store whose size is not known.
+        let most = most.map(|most| most.to_str().and_then(|most| most.parse().ok()));
         let store = Self {
-            is_on: is_set(MOST) && is_set("NOTIFY_SOCKET"),
+            most: most.map(|most| most.unwrap_or(usize::MAX)),
+            given: BTreeMap::new(),
+            used: (0, 0),
+            is_short: false,
+            telling: Telling::default(),
         };
+        if store.most.is_some() {
+            let telling = store.telling.clone();
+            tokio::task::spawn_local(vital("telling systemd", telling.run()));
+        }
         let mut kept: BTreeMap<SocketKey, Vec<Socket>> = BTreeMap::new();
         for (descriptor, name) in sys::passed_descriptors() {
             let socket = Socket::from(descriptor);
@@ -51,30 +90,122 @@ impl FdStore {
         (store, kept)
     }
 
-    /// Has systemd keep these sockets of one address.
-    pub(crate) fn keep(&self, key: &SocketKey, sockets: &[Arc<Socket>]) {
+    /// Has systemd keep these sockets of one address: all of them, or one where there is no room for all. Clients wait at that one.
+    pub(crate) fn keep(&mut self, key: &SocketKey, sockets: &[Arc<Socket>]) {
         // The port of one with port 0 is another one after each start.
-        if !self.is_on || key.asked_by.is_some() {
+        let Some(most) = self.most.filter(|_| key.asked_by.is_none()) else {
             return;
-        }
-        // Without polling: an error of a datagram is no reason to close a socket.
-        let words = format!("FDSTORE=1\nFDPOLL=0\nFDNAME={}\n", name(key));
-        for batch in sockets.chunks(BATCH) {
-            let descriptors: Vec<_> = batch.iter().map(|socket| socket.as_fd()).collect();
-            if let Err(error) = send(&words, &descriptors) {
-                tracing::warn!(address = %key, %error, "systemd cannot keep a socket: after a crash clients are refused until the next start");
-            }
+        };
+        self.release(key);
+        let ((count, names), all) = (self.used, sockets.len());
+        let with = |more| (count + more, names + more * length(key));
+        let fits = |more: &usize| with(*more).0 <= most && with(*more).1 <= LONGEST_NAMES;
+        let given = [all, 1].into_iter().find(fits).unwrap_or(0);
+        self.given.insert(key.clone(), (given, all));
+        self.used = with(given);
+        for batch in sockets.get(..given).unwrap_or_default().chunks(BATCH) {
+            self.telling.push(key, batch.to_vec());
         }
     }
 
-    /// Has systemd close its copies of the sockets of one address.
-    pub(crate) fn forget(&self, key: &SocketKey) {
-        if !self.is_on || key.asked_by.is_some() {
+    /// Warns where systemd has no room for all sockets.
+    pub(crate) fn check(&mut self) {
+        let all: usize = self.given.values().map(|(_, all)| all).sum();
+        let (given, _) = self.used;
+        let was_short = std::mem::replace(&mut self.is_short, given < all);
+        if !self.is_short || was_short {
             return;
         }
-        let words = format!("FDSTOREREMOVE=1\nFDNAME={}\n", name(key));
-        if let Err(error) = send(&words, &[]) {
+        let without = self.given.values().filter(|(given, _)| *given == 0).count();
+        tracing::warn!(
+            "systemd keeps {given} of {all} sockets, and none of {without} addresses: after a crash clients of those are refused until the next start; raise FileDescriptorStoreMax= of the unit (and FDSTORE, where it sets that) to {all}, up to 128 KiB of names; above that lower --threads, or serve fewer addresses"
+        );
+    }
+
+    /// Has systemd close its copies of the sockets of one address.
+    pub(crate) fn forget(&mut self, key: &SocketKey) {
+        self.release(key);
+        if self.most.is_some() && key.asked_by.is_none() {
+            lock(&self.telling.untold).retain(|order| order.key != *key);
+            self.telling.push(key, Vec::new());
+        }
+    }
+
+    fn release(&mut self, key: &SocketKey) {
+        if let Some((given, _)) = self.given.remove(key) {
+            let (count, names) = self.used;
+            self.used = (count - given, names - given * length(key));
+        }
+    }
+
+    /// Waits until systemd was told everything, but not for long.
+    pub(crate) async fn settle(&self) {
+        let told = async {
+            while !lock(&self.telling.untold).is_empty() {
+                sleep(RETRY_EVERY).await;
+            }
+        };
+        if timeout(SETTLES_WITHIN, told).await.is_err() {
+            tracing::warn!(
+                "systemd does not read what it is told: it may keep sockets that are closed, and clients of these addresses wait in vain until the service ends"
+            );
+        }
+    }
+}
+
+impl Telling {
+    fn push(&self, key: &SocketKey, sockets: Vec<Arc<Socket>>) {
+        let key = key.clone();
+        lock(&self.untold).push_back(Order { key, sockets });
+        if !self.tell() {
+            self.is_late.notify_one();
+        }
+    }
+
+    /// Tells what it can now. `false`: not all.
+    fn tell(&self) -> bool {
+        let mut untold = lock(&self.untold);
+        while let Some(order) = untold.front() {
+            match order.send() {
+                // A manager that does not read must not hold up a table.
+                Err(error) if wire::has_no_room(&error) => return false,
+                Ok(()) => {}
+                Err(error) => order.warn(&error),
+            }
+            untold.pop_front();
+        }
+        true
+    }
+
+    /// Tells what could not be told at once.
+    async fn run(self) {
+        loop {
+            self.is_late.notified().await;
+            while !self.tell() {
+                sleep(RETRY_EVERY).await;
+            }
+        }
+    }
+}
+
+impl Order {
+    fn send(&self) -> io::Result<()> {
+        let name = name(&self.key);
+        let descriptors: Vec<_> = self.sockets.iter().map(|socket| socket.as_fd()).collect();
+        if descriptors.is_empty() {
+            return send(&format!("FDSTOREREMOVE=1\nFDNAME={name}\n"), &[]);
+        }
+        // Without polling: an error of a datagram is no reason to close a socket.
+        let words = format!("FDSTORE=1\nFDPOLL=0\nFDNAME={name}\n");
+        send(&words, &descriptors)
+    }
+
+    fn warn(&self, error: &io::Error) {
+        let key = &self.key;
+        if self.sockets.is_empty() {
             tracing::warn!(address = %key, %error, "systemd still keeps a socket that is closed: clients of this address wait in vain until the service ends");
+        } else {
+            tracing::warn!(address = %key, %error, "systemd cannot keep a socket: after a crash clients are refused until the next start");
         }
     }
 }
@@ -102,6 +233,11 @@ fn name(key: &SocketKey) -> String {
     format!("{PREFIX}{transport}-{address}")
 }
 
+/// The bytes that the name of one socket takes in the list of all.
+fn length(key: &SocketKey) -> usize {
+    name(key).len() + 1
+}
+
 fn send(words: &str, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
     let Some(path) = env::var_os("NOTIFY_SOCKET") else {
         return Ok(());
@@ -114,20 +250,75 @@ fn send(words: &str, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
         }
         None => to.connect(&path)?,
     }
-    let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(BATCH))];
-    let mut control = SendAncillaryBuffer::new(&mut space);
-    if !descriptors.is_empty() {
-        control.push(SendAncillaryMessage::ScmRights(descriptors));
-    }
-    let bytes = [IoSlice::new(words.as_bytes())];
-    // A manager that does not read must not hold up a table.
     let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-    sendmsg(&to, &bytes, &mut control, flags)?;
-    Ok(())
+    wire::send_with(&to, words.as_bytes(), descriptors, flags)
 }
 
 /// Set by systemd 254 or later, and by the unit for older ones: how many descriptors are kept.
 const MOST: &str = "FDSTORE";
 const PREFIX: &str = "ballast-";
-/// The kernel takes no more by one message.
-const BATCH: usize = 253;
+/// A started process hears the names of its sockets by one variable, and the kernel takes no longer one than 128 KiB: with more the
+/// service could not be started again.
+const LONGEST_NAMES: usize = (128 << 10) - 64;
+const RETRY_EVERY: Duration = Duration::from_millis(10);
+/// Time for systemd to hear, at the end, what it shall close.
+const SETTLES_WITHIN: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use socket2::Domain;
+
+    use super::*;
+
+    fn key(port: u16) -> SocketKey {
+        SocketKey {
+            transport: Transport::Udp,
+            address: ([127, 100, 100, 100], port).into(),
+            asked_by: None,
+        }
+    }
+
+    /// A store of this size, after `count` addresses with so many sockets each.
+    fn store(most: usize, count: u16, each: usize) -> FdStore {
+        let mut store = FdStore {
+            most: Some(most),
+            given: BTreeMap::new(),
+            used: (0, 0),
+            is_short: false,
+            telling: Telling::default(),
+        };
+        let socket = Arc::new(Socket::new(Domain::IPV4, Type::DGRAM, None).unwrap());
+        for port in 1..=count {
+            store.keep(&key(port), &vec![Arc::clone(&socket); each]);
+        }
+        store.check();
+        store
+    }
+
+    #[test]
+    fn the_names_of_all_sockets_are_no_longer_than_a_process_can_be_started_with() {
+        let mut store = store(usize::MAX, 8_000, 1);
+        let (count, names) = store.used;
+        assert!(
+            names <= LONGEST_NAMES && names > LONGEST_NAMES - 64,
+            "{names}"
+        );
+        assert!((3_000..8_000).contains(&count), "{count}");
+        assert!(store.is_short);
+        (1..=8_000).for_each(|port| store.forget(&key(port)));
+        assert_eq!((store.used, store.given.len()), ((0, 0), 0));
+    }
+
+    #[test]
+    fn one_socket_of_an_address_is_kept_where_there_is_no_room_for_all() {
+        for (most, count, is_short) in [(12, 12, false), (11, 11, true), (8, 8, true), (7, 7, true)]
+        {
+            let store = store(most, 6, 2);
+            assert_eq!((store.used.0, store.is_short), (count, is_short), "{most}");
+        }
+        // Again, as by a process that has taken over.
+        let mut store = store(12, 6, 2);
+        store.keep(&key(1), &[]);
+        assert_eq!(store.used.0, 10);
+    }
+}

@@ -24,7 +24,7 @@ mod life;
 pub(crate) mod next;
 pub(crate) mod old;
 mod watch;
-mod wire;
+pub(crate) mod wire;
 
 pub use next::{Inherited, is_served};
 
@@ -57,9 +57,9 @@ pub(crate) type GiveFlows = Box<dyn Fn(BTreeSet<u64>) -> Vec<oneshot::Receiver<V
 
 /// An order to apply: to change nothing any more, until `until` ends.
 #[derive(Debug)]
-pub(crate) struct Hold {
+pub(crate) struct Freeze {
     /// Notified of all that is known, when nothing changes any more.
-    pub(crate) held: oneshot::Sender<Vec<State>>,
+    pub(crate) known: oneshot::Sender<Vec<State>>,
     /// Its sender is dropped where this process goes on.
     pub(crate) until: oneshot::Receiver<()>,
 }
@@ -115,6 +115,13 @@ const PROGRAM: &str = env!("CARGO_PKG_VERSION");
 /// The control groups of this process.
 fn groups() -> Option<String> {
     fs::read_to_string("/proc/self/cgroup").ok()
+}
+
+/// The number of the pid namespace of this process.
+fn pid_namespace() -> Option<u64> {
+    rustix::fs::stat("/proc/self/ns/pid")
+        .ok()
+        .map(|file| file.st_ino)
 }
 
 /// Whether the other process has ended the connection.

@@ -24,7 +24,7 @@ use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use crate::os::threads::lock;
-use crate::process::handover::old::HandedOver;
+use crate::process::handover::old::HandedSockets;
 use crate::process::instance_lock::{InstanceLock, InstanceLocks, LockName, unix_socket};
 
 /// How far this process has come in giving way, shared by its threads.
@@ -56,9 +56,11 @@ struct State {
     /// Processes that are connected.
     waiting: usize,
     /// What the next process was handed.
-    handed: Option<Arc<HandedOver>>,
+    handed: Option<Arc<HandedSockets>>,
     /// What a process was offered that has not said yet what becomes of it.
-    offered: Option<Arc<HandedOver>>,
+    offered: Option<Arc<HandedSockets>>,
+    /// Whether the sockets for an offer are being collected, or an offer holds.
+    is_offering: bool,
     /// Why that offer holds no more.
     withdrawn: Option<&'static str>,
 }
@@ -81,10 +83,10 @@ impl Succession {
         self.0.send_modify(|state| state.is_wanted = true);
     }
 
-    /// A process is being offered this, until the returned value is dropped.
-    pub(crate) fn offer(&self, offered: HandedOver) -> Offered<'_> {
+    /// An offer begins, with the collecting of the sockets. It lasts until the returned value is dropped.
+    pub(crate) fn begin_offer(&self) -> Offered<'_> {
         self.0.send_modify(|state| {
-            state.offered = Some(Arc::new(offered));
+            state.is_offering = true;
             state.withdrawn = None;
         });
         Offered(self)
@@ -93,11 +95,10 @@ impl Succession {
     /// What was offered is not what this process has any more.
     pub(crate) fn withdraw(&self, why: &'static str) {
         self.0.send_if_modified(|state| {
-            let is_offered = state.offered.is_some();
-            if is_offered {
+            if state.is_offering {
                 state.withdrawn = Some(why);
             }
-            is_offered
+            state.is_offering
         });
     }
 
@@ -113,13 +114,13 @@ impl Succession {
     }
 
     /// What the next process has: what it was handed, or what a process has that may still begin from it.
-    pub(crate) fn left(&self) -> Option<Arc<HandedOver>> {
+    pub(crate) fn left(&self) -> Option<Arc<HandedSockets>> {
         let state = self.0.borrow();
         state.handed.clone().or_else(|| state.offered.clone())
     }
 
     /// The next process serves, and was handed this.
-    pub(crate) fn hand_over(&self, handed: Arc<HandedOver>) {
+    pub(crate) fn hand_over(&self, handed: Arc<HandedSockets>) {
         self.0.send_modify(|state| {
             state.handed = Some(handed);
             state.is_wanted = true;
@@ -127,7 +128,7 @@ impl Succession {
     }
 
     /// What the next process was handed; `None`: nothing was handed over.
-    pub(crate) fn handed(&self) -> Option<Arc<HandedOver>> {
+    pub(crate) fn handed(&self) -> Option<Arc<HandedSockets>> {
         self.0.borrow().handed.clone()
     }
 
@@ -333,9 +334,23 @@ impl Given {
 #[derive(Debug)]
 pub(crate) struct Offered<'a>(&'a Succession);
 
+impl Offered<'_> {
+    /// What is collected from now on is what this process has now.
+    pub(crate) fn begin_again(&self) {
+        self.0.0.send_modify(|state| state.withdrawn = None);
+    }
+
+    /// A process is being offered this.
+    pub(crate) fn is(&self, offered: HandedSockets) {
+        let offered = Some(Arc::new(offered));
+        self.0.0.send_modify(|state| state.offered = offered);
+    }
+}
+
 impl Drop for Offered<'_> {
     fn drop(&mut self) {
         self.0.0.send_modify(|state| {
+            state.is_offering = false;
             state.offered = None;
             state.withdrawn = None;
         });

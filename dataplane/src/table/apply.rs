@@ -28,7 +28,7 @@ use crate::os::clock::{unix_seconds, utc};
 use crate::os::panics;
 use crate::os::threads::Pace;
 use crate::process::handover::next::{InheritedSockets, Takeover};
-use crate::process::handover::{Hold, LendRequests};
+use crate::process::handover::{Freeze, LendRequests};
 use crate::process::succession::Succession;
 use crate::table::intake::{Found, Intake, ParsedTable, Text, Which};
 use crate::worker::live::Serving;
@@ -76,7 +76,7 @@ pub(crate) struct Inheritance {
     /// Knows whether the sockets are being offered to the next process.
     pub(crate) succession: Succession,
     /// Orders to change nothing while the next process takes over.
-    pub(crate) holds: mpsc::UnboundedReceiver<Hold>,
+    pub(crate) freezes: mpsc::UnboundedReceiver<Freeze>,
 }
 
 /// An order to read the table again, or to read it for the first time. It is dropped when that was done.
@@ -205,7 +205,7 @@ impl Apply {
                 Some(request) = self.inheritance.lend_requests.recv() => {
                     request.send(self.sockets.lend()).ok();
                 }
-                Some(hold) = self.inheritance.holds.recv() => if self.hold_still(hold, &end).await {
+                Some(freeze) = self.inheritance.freezes.recv() => if self.freeze(freeze, &end).await {
                     break;
                 },
                 () = sleep(again.unwrap_or(idle)) => {}
@@ -488,7 +488,8 @@ impl Apply {
                 service.state().queue().wake_head();
             }
         }
-        if let Some(takeover) = takeover {
+        if let Some(mut takeover) = takeover {
+            takeover.leave_but(&change.open);
             self.shared.status.inherit(takeover.numbers());
             // Nothing before this concerns a client.
             match takeover.take().await {
@@ -547,13 +548,13 @@ impl Apply {
 
     /// Says what is known, and changes nothing until it is known whether the next process takes over. `true`: it does, or this
     /// process is told to end.
-    async fn hold_still(&self, hold: Hold, end: &End) -> bool {
-        let Hold { held, until } = hold;
+    async fn freeze(&self, freeze: Freeze, end: &End) -> bool {
+        let Freeze { known, until } = freeze;
         let plan = self.shared.live.plan();
         let tickets = self.tls.lend_tickets(Instant::now());
         let now = self.shared.clock.now();
-        let known = panics::catch(|| State::parts(&plan, tickets, now));
-        if held.send(known.unwrap_or_default()).is_err() {
+        let parts = panics::catch(|| State::parts(&plan, tickets, now));
+        if known.send(parts.unwrap_or_default()).is_err() {
             return false;
         }
         tokio::select! {

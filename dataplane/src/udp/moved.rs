@@ -1,12 +1,11 @@
 //! Flows that go over to the next process, with their sockets.
 
-use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 
-use ballast_core::flow::FlowEnd;
+use ballast_core::flow::{Adopting, FlowEnd};
 use socket2::SockRef;
 
 use super::flow_socket::FlowSocket;
@@ -39,12 +38,15 @@ pub(super) fn give(worker: &Worker, udp: &Udp, sockets: &BTreeSet<u64>) -> Vec<M
         flow.bound = flow.bound.or_else(|| bound(&socket));
         MovedFlow { flow, socket }
     });
-    let moved = moved.collect();
+    let mut moved: Vec<MovedFlow> = moved.collect();
     udp.settle(worker);
+    // Those that arrive before the next process has no descriptor any more.
+    moved.sort_by_key(|moved| moved.flow.last_ms);
     moved
 }
 
-/// Goes on with flows of the process before. Returns how many.
+/// Goes on with flows of the process before. Returns how many. Where there is no room for all, those that were idle for the
+/// shortest time go on.
 pub(super) fn adopt(
     worker: &Worker,
     udp: &Udp,
@@ -55,26 +57,30 @@ pub(super) fn adopt(
     let Some(frontend) = plan.frontend(&listener.key) else {
         return 0;
     };
-    // The order in which they were idle is that in which they would be evicted.
-    moved.sort_by_key(|moved| Reverse(moved.flow.last_ms));
+    let adopting = Adopting::by(frontend);
+    moved.sort_by_key(|moved| moved.flow.last_ms);
     let now = worker.shared.clock.now();
     let workers = worker.shared.loads.len();
     let flows = &mut udp.state.borrow_mut().flows;
-    let mut adopted = 0;
+    let mut adopted = Vec::new();
     for MovedFlow { mut flow, socket } in moved {
-        let Some(id) = flows.adopt(now, listener.id, workers, &flow, frontend) else {
+        let Some(id) = flows.adopt(now, listener.id, workers, &flow, &adopting) else {
             continue;
         };
         let (header, watch) = (flow.header.take(), udp.watch.as_fd());
         match FlowSocket::adopt(socket, header, flow.endpoint, watch, id) {
             Ok(socket) => {
                 flows.attach(id, socket);
-                adopted += 1;
+                adopted.push(id);
             }
             Err(_) => flows.end(now, id, FlowEnd::Evicted),
         }
     }
-    adopted
+    // The order in which they were idle is that in which they are evicted.
+    for id in adopted.iter().rev() {
+        flows.queue_last(now, *id);
+    }
+    adopted.len()
 }
 
 /// What a socket is bound to.

@@ -129,6 +129,65 @@ fn clients_that_come_after_a_crash_wait_in_sockets_that_systemd_keeps() {
 }
 
 #[test]
+fn systemd_is_told_of_every_socket_of_a_large_table_however_slowly_it_reads() {
+    let (first, server) = (fresh_address(), echo_server());
+    let addresses: Vec<SocketAddr> = (0..ADDRESSES)
+        .map(|more| SocketAddr::new(first.ip(), first.port() + more))
+        .collect();
+    let pairs: Vec<_> = addresses.iter().map(|address| (*address, server)).collect();
+    let folder = folder(&table(&pairs));
+    let path = folder.path().join("notify");
+    let manager = UnixDatagram::bind(&path).unwrap();
+    let patience = Some(Duration::from_secs(20));
+    manager.set_read_timeout(patience).unwrap();
+    let run = |most: &str| {
+        let mut run = command(BALLAST);
+        run.args(["run", "--admin", "none", "--threads", "1", "--table"])
+            .arg(folder.path().join("table.yaml"))
+            .env("NOTIFY_SOCKET", &path)
+            .env("FDSTORE", most);
+        Process::spawn(&mut run)
+    };
+    let name =
+        |address: &SocketAddr| format!("ballast-tcp-{}", address.to_string().replace(':', "_"));
+    let all: BTreeSet<String> = addresses.iter().map(name).collect();
+    // The names of as many as systemd is told to do something with.
+    let names = |order: &str, count: usize| {
+        let mut names = BTreeSet::new();
+        while names.len() < count {
+            let (words, _) = told(&manager);
+            let of_order = words.strip_prefix(order);
+            names.extend(
+                of_order.map(|words| words.split("FDNAME=").nth(1).unwrap().trim().to_owned()),
+            );
+        }
+        names
+    };
+    let mut process = run("4096");
+    process.until_said("table applied");
+    // The kernel has room for a few messages.
+    assert_eq!(names("FDSTORE=1\n", all.len()), all);
+    assert!(!process.has_said("systemd keeps"));
+    process.signal(Signal::TERM);
+    assert_eq!(names("FDSTOREREMOVE=1\n", all.len()), all);
+    assert_eq!(process.ends(), Some(0));
+    assert!(!process.has_said("systemd"), "{}", process.err.text());
+
+    let mut process = run("100");
+    process.until_said("table applied");
+    assert_eq!(names("FDSTORE=1\n", 100).len(), 100);
+    let words = format!(
+        "systemd keeps 100 of {ADDRESSES} sockets, and none of {}",
+        ADDRESSES - 100
+    );
+    assert!(process.has_said(&words), "{}", process.err.text());
+    // One that never reads holds up the end for a moment.
+    process.signal(Signal::TERM);
+    assert_eq!(process.ends(), Some(0));
+    process.until_said("systemd does not read what it is told");
+}
+
+#[test]
 fn systemd_takes_the_units() {
     let units = Path::new(env!("CARGO_MANIFEST_DIR")).join("../templates/systemd");
     let folder = tempfile::tempdir().unwrap();
@@ -178,6 +237,7 @@ fn a_reload_that_upgrades_starts_what_the_unit_starts() {
     assert!(upgrade.ends_with(&reload), "{upgrade}\n{reload}");
 }
 
+const ADDRESSES: u16 = 700;
 const UNITS: [&str; 3] = [
     "ballast.service",
     "ballast-controller.service",

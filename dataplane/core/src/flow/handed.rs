@@ -6,12 +6,14 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
+use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 
+use crate::backends::Backends;
 use crate::clients::canonical;
 use crate::moment::{Moment, whole_millis};
 use crate::plan::Frontend;
-use crate::service::Failure;
+use crate::service::{Failure, Service};
 use crate::udp_counters::FlowEnd;
 
 use super::decide::idle_of;
@@ -79,6 +81,34 @@ pub enum Phase {
     PerDatagram,
 }
 
+/// A frontend whose flows go over, and where it has each endpoint.
+#[derive(Debug)]
+pub struct Adopting<'p> {
+    frontend: &'p Frontend,
+    endpoints: FxHashMap<(&'p str, SocketAddr), (&'p Service, usize)>,
+}
+
+impl<'p> Adopting<'p> {
+    #[must_use]
+    pub fn by(frontend: &'p Frontend) -> Self {
+        let services = backends_of(frontend)
+            .into_iter()
+            .flat_map(Backends::services);
+        let endpoints = services.flat_map(|service| {
+            let service: &Service = service;
+            let places = service.endpoints().iter().enumerate();
+            places.map(move |(index, endpoint)| {
+                let name = (&*service.spec().name as &str, endpoint.address());
+                (name, (service, index))
+            })
+        });
+        Self {
+            frontend,
+            endpoints: endpoints.collect(),
+        }
+    }
+}
+
 impl<S> FlowTable<S> {
     /// Gives away the flows of these listening sockets, whose kernel's numbers `socket` returns.
     pub fn give(
@@ -110,15 +140,17 @@ impl<S> FlowTable<S> {
     }
 
     /// Takes a flow of another process. The caller attaches its socket. `None`: the frontend does not serve that endpoint any
-    /// more, or there is no room.
+    /// more, or there is no room. So the caller begins with the flows that were idle for the shortest time, and says by
+    /// [`queue_last`](Self::queue_last) in which order they are evicted.
     pub fn adopt(
         &mut self,
         now: Moment,
         listener: Listener,
         workers: usize,
         handed: &HandedFlow,
-        frontend: &Frontend,
+        adopting: &Adopting<'_>,
     ) -> Option<FlowId> {
+        let frontend = adopting.frontend;
         let key = Key {
             listener,
             peer: handed.peer,
@@ -132,10 +164,8 @@ impl<S> FlowTable<S> {
         if self.flows.len() >= self.most || is_found && self.find(&compact).is_some() {
             return None;
         }
-        let mut services = backends_of(frontend)?.services();
-        let service = services.find(|service| *service.spec().name == *handed.service)?;
-        let mut endpoints = service.endpoints().iter();
-        let index = endpoints.position(|endpoint| endpoint.address() == handed.endpoint)?;
+        let place = (&*handed.service, handed.endpoint);
+        let (service, index) = *adopting.endpoints.get(&place)?;
         let lease = service.endpoints().get(index)?.live().lease(u32::MAX)?;
         let admit = frontend.state().admit();
         let admission = admit
@@ -179,6 +209,15 @@ impl<S> FlowTable<S> {
         self.deadlines.set(id.place, deadline);
         self.idle.push(group, class, id.place, now);
         Some(id)
+    }
+
+    /// Evicts this flow after all others of its kind.
+    pub fn queue_last(&mut self, now: Moment, flow: FlowId) {
+        if let Some(known) = self.flows.get_mut(flow) {
+            known.queued = now;
+            let class = known.queue;
+            self.idle.renew(flow.place, class, now);
+        }
     }
 }
 

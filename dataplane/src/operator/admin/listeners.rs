@@ -15,7 +15,7 @@ use super::viewers::Viewers;
 use crate::net::listen;
 use crate::process::config::{Admin, Config};
 use crate::process::handover::next::Placed;
-use crate::process::handover::old::HandedOver;
+use crate::process::handover::old::HandedSockets;
 use crate::process::handover::{Lent, inode};
 use crate::process::instance_lock::{InstanceLock, InstanceLocks, LockName};
 use crate::process::start_error::StartError;
@@ -258,14 +258,14 @@ impl Listeners {
     /// they are dropped: somebody may be waiting there.
     pub(super) async fn close(
         mut self,
-        handed: Option<&HandedOver>,
+        handed: Option<&HandedSockets>,
     ) -> Vec<(Purpose, Arc<TcpListener>)> {
         let mut rest = Vec::new();
         for ((purpose, _), listening) in std::mem::take(&mut self.open) {
             let Some(listener) = listening.close().await else {
                 continue;
             };
-            let has_it = |handed: &HandedOver| {
+            let has_it = |handed: &HandedSockets| {
                 inode(&*listener).is_some_and(|inode| handed.inodes.contains(&inode))
             };
             if !handed.is_some_and(has_it) {

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use ballast_core::handover::{FLOWS, Handed, MOST_STATE, Message, Offer, Ready, Request, State};
 use ballast_core::plan::SocketKey;
+use rustix::net::SocketAddrUnix;
 use socket2::Socket;
 use tokio::net::UnixStream;
 use tokio::time::{sleep, timeout};
@@ -19,8 +20,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::life::{BROKE_OFF, Life};
 use super::watch::watch;
-use super::{Decision, FLOWS_WITHIN, MovedFlow, PROGRAM, groups, is_end, wire};
+use super::{Decision, FLOWS_WITHIN, MovedFlow, PROGRAM, groups, is_end, pid_namespace, wire};
 use crate::os::limits::Budget;
+use crate::process::instance_lock::unix_socket;
 use crate::process::start_error::StartError;
 use crate::process::succession::{is_permitted, pid_of};
 
@@ -64,18 +66,22 @@ struct Old {
     program: String,
     /// That of the messages.
     version: u32,
+    /// Whether it accepts who waits at a socket that this process leaves late.
+    hears_left: bool,
 }
 
 /// The sockets that this process may have. Until it takes them, the process before goes on.
 #[derive(Debug)]
 pub(crate) struct Takeover {
-    sockets: BTreeMap<SocketKey, Vec<Socket>>,
+    sockets: BTreeMap<SocketKey, Vec<(usize, Socket)>>,
     inherited: usize,
     listening: usize,
     old: Old,
     /// `None`: that process is no more.
     connection: Option<UnixStream>,
     decision: Decision,
+    /// The places of sockets that this process does not want, by what it has heard.
+    left: Vec<usize>,
 }
 
 /// The sockets that this process has.
@@ -121,8 +127,10 @@ impl Inherited {
     }
 
     fn of(connection: UnixStream, offer: Offer, descriptors: Vec<OwnedFd>) -> io::Result<Self> {
-        // The kernel knows that of the first one that listened at the path.
+        // The kernel knows that of the first one that listened at the path. What another one says of itself holds in its namespace.
+        let is_elsewhere = offer.pid_namespace.is_some() && offer.pid_namespace != pid_namespace();
         let pid = pid_of(&connection).map(|first| offer.pid.unwrap_or(first));
+        let pid = pid.filter(|_| !is_elsewhere);
         let connection = connection.into_std()?;
         let decision = Decision::default();
         let locks = offer.sockets.iter().filter_map(|handed| match handed {
@@ -147,6 +155,7 @@ impl Inherited {
                     pid,
                     program: offer.program,
                     version: offer.version,
+                    hears_left: offer.hears_left,
                 },
                 decision,
             },
@@ -191,6 +200,11 @@ async fn connect(path: &Path) -> Result<Option<UnixStream>, String> {
     let connection = match UnixStream::connect(path).await {
         Ok(connection) => connection,
         Err(error) if is_nobody(&error) => return Ok(None),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+            return Err(
+                "the process there does not answer, and as many wait for it as may: it is stopped or hangs; let it go on (kill -CONT), or end it, then start the next one again".into(),
+            );
+        }
         Err(error) => {
             return Err(format!(
                 "the process there cannot be asked: {error}; start the next one as the user of the one that runs"
@@ -208,7 +222,10 @@ async fn connect(path: &Path) -> Result<Option<UnixStream>, String> {
 /// Whether a process listens at `path` that this one was to take over from.
 #[must_use]
 pub fn is_served(path: &Path) -> bool {
-    !StdUnixStream::connect(path).is_err_and(|error| is_nobody(&error))
+    // One that hangs has as many waiting as may, and counts, too.
+    let connected = SocketAddrUnix::new(path)
+        .and_then(|address| rustix::net::connect(unix_socket()?, &address));
+    !connected.is_err_and(|error| is_nobody(&error.into()))
 }
 
 async fn receive(connection: &mut UnixStream) -> io::Result<Answer> {
@@ -294,17 +311,14 @@ impl InheritedSockets {
             groups: groups(),
         };
         let (connection, state) = self.old.gives_way(ready).await?;
-        let sockets = kept.into_iter().map(|(key, sockets)| {
-            let sockets = sockets.into_iter().map(|(_, socket)| socket);
-            (key, sockets.collect())
-        });
         let takeover = Takeover {
-            sockets: sockets.collect(),
+            sockets: kept,
             inherited,
             listening: self.listening,
             old: self.old,
             connection,
             decision: self.decision,
+            left: Vec::new(),
         };
         Ok((takeover, state))
     }
@@ -314,6 +328,16 @@ impl Takeover {
     /// How many sockets this process takes, and of how many.
     pub(crate) fn numbers(&self) -> (usize, usize) {
         (self.inherited, self.listening)
+    }
+
+    /// Leaves all sockets but these to the process before, which accepts who waits there: its plan says where they go.
+    pub(crate) fn leave_but(&mut self, wanted: &[SocketKey]) {
+        let wanted: HashSet<&SocketKey> = wanted.iter().collect();
+        let left = self.sockets.extract_if(.., |key, _| !wanted.contains(key));
+        for (place, _) in left.flat_map(|(_, sockets)| sockets) {
+            self.left.push(place);
+            self.inherited -= 1;
+        }
     }
 
     /// Takes the sockets: from here on this process serves, and the one before does not. An error: that one goes on, and this one
@@ -326,12 +350,13 @@ impl Takeover {
             old,
             connection,
             decision,
+            left,
         } = self;
         if !decision.take() {
             return Err(format!("{old} goes on: this process was told to end"));
         }
         let connection = match connection {
-            Some(connection) => old.confirm(connection).await?,
+            Some(connection) => old.confirm(connection, left).await?,
             None => None,
         };
         let rest = match connection {
@@ -340,8 +365,12 @@ impl Takeover {
         };
         tracing::info!("inherited {inherited} of {listening} sockets from {old}, {rest}");
         let has_flows = old.version >= FLOWS;
+        let sockets = sockets.into_iter().map(|(key, sockets)| {
+            let sockets = sockets.into_iter().map(|(_, socket)| socket);
+            (key, sockets.collect())
+        });
         Ok(Taken {
-            sockets,
+            sockets: sockets.collect(),
             connection: connection.filter(|_| has_flows),
         })
     }
@@ -411,9 +440,19 @@ impl Old {
         }
     }
 
-    /// Tells the other process that this one has the sockets. `None`: that one is no more.
-    async fn confirm(&self, mut connection: UnixStream) -> Result<Option<UnixStream>, String> {
-        if wire::send(&mut connection, &Message::Mine).await.is_ok() {
+    /// Tells the other process that this one has the sockets, but those that it has `left`. `None`: that one is no more.
+    async fn confirm(
+        &self,
+        mut connection: UnixStream,
+        left: Vec<usize>,
+    ) -> Result<Option<UnixStream>, String> {
+        let said = async {
+            if self.hears_left && !left.is_empty() {
+                wire::send(&mut connection, &Message::Left(left)).await?;
+            }
+            wire::send(&mut connection, &Message::Mine).await
+        };
+        if said.await.is_ok() {
             return Ok(Some(connection));
         }
         // It has ended, or it has given up waiting and said so.
@@ -450,3 +489,34 @@ const OFFERS_WITHIN: Duration = Duration::from_secs(30);
 /// Time for another process to answer at the path, where one has just ended or was replaced.
 const ASKS_AGAIN_WITHIN: Duration = Duration::from_secs(2);
 const ASK_AGAIN_EVERY: Duration = Duration::from_millis(50);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::process::handover::wire::has_no_room;
+
+    #[tokio::test]
+    async fn one_that_hangs_with_as_many_waiting_as_may_is_known_at_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("handover");
+        assert!(!is_served(&path));
+        let listener = unix_socket().unwrap();
+        let address = SocketAddrUnix::new(&path).unwrap();
+        rustix::net::bind(&listener, &address).unwrap();
+        rustix::net::listen(&listener, 1).unwrap();
+        let mut waiting = Vec::new();
+        let error = loop {
+            let next = unix_socket().unwrap();
+            match rustix::net::connect(&next, &address) {
+                Ok(()) => waiting.push(next),
+                Err(error) => break io::Error::from(error),
+            }
+        };
+        assert!(has_no_room(&error), "{error}");
+        assert!(is_served(&path));
+        let why = connect(&path).await.unwrap_err();
+        assert!(why.contains("is stopped or hangs"), "{why}");
+        drop((listener, waiting));
+        assert!(!is_served(&path));
+    }
+}

@@ -19,14 +19,14 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::wire::BATCH;
 use super::{
-    FLOWS_WITHIN, GiveFlows, Hold, LendRequest, Lent, MovedFlow, PROGRAM, READY_WITHIN, groups,
-    inode, is_end, wire,
+    FLOWS_WITHIN, Freeze, GiveFlows, LendRequest, Lent, MovedFlow, PROGRAM, READY_WITHIN, groups,
+    inode, is_end, pid_namespace, wire,
 };
-use crate::process::succession::{Succession, is_permitted, pid_of};
+use crate::process::succession::{Offered, Succession, is_permitted, pid_of};
 
 /// The sockets that the next process has, by the kernel's numbers and by the names of locks.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct HandedOver {
+pub(crate) struct HandedSockets {
     /// The number of that process, where it can be known.
     pub(crate) pid: Option<u32>,
     /// Whether it is in the control groups of this process, as those of one service are.
@@ -50,10 +50,10 @@ pub(crate) struct Giver<F> {
     pub(crate) give_flows: GiveFlows,
     /// The threads that have sockets.
     pub(crate) threads: Vec<mpsc::UnboundedSender<LendRequest>>,
-    /// What has apply hold still.
-    pub(crate) holds: mpsc::UnboundedSender<Hold>,
-    /// The locks, and the sockets of files.
-    pub(crate) held: F,
+    /// Where apply is told to change nothing.
+    pub(crate) freezes: mpsc::UnboundedSender<Freeze>,
+    /// The locks and the sockets of files, which belong to no thread.
+    pub(crate) of_no_thread: F,
     /// The process that was offered the sockets, and has not said yet what becomes of it.
     pub(crate) busy_with: RefCell<Option<String>>,
 }
@@ -119,12 +119,12 @@ impl<F: Fn() -> Vec<Lent>> Giver<F> {
     async fn give(&self, next: &mut Next, who: &str) -> Result<(), Kept> {
         let version = self.asked(next).await?;
         let _turn = self.turn(who).await?;
-        let offered = timeout(OFFERS_WITHIN, self.lent()).await;
-        let offered = offered.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
-        let lent = offered.map_err(|error| not_offered(&error))?;
-        let all = HandedOver::of(&next.stream, &lent, &BTreeSet::new());
+        let offered = self.succession.begin_offer();
+        let lent = timeout(OFFERS_WITHIN, self.lent(&offered)).await;
+        let lent = lent.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
+        let lent = lent.map_err(|error| not_offered(&error))?;
         // Where this process is ended meanwhile, the next one may still begin from what it has.
-        let _offered = self.succession.offer(all);
+        offered.is(HandedSockets::of(&next.stream, &lent, &BTreeSet::new()));
         let sent = timeout(OFFERS_WITHIN, send(next, version, &lent)).await;
         let sent = sent.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
         sent.map_err(|error| not_offered(&error))?;
@@ -136,27 +136,32 @@ impl<F: Fn() -> Vec<Lent>> Giver<F> {
             ready = until_ready(next) => ready?,
             why = self.succession.withdrawn() => return Err(Kept::because(why)),
         };
-        let mut handed = HandedOver::of(&next.stream, &lent, &ready.unwanted.into_iter().collect());
-        handed.is_of_this_service = ready.groups.is_some() && ready.groups == groups();
-        drop(lent);
-        let (_hold, known) = self.hold().await?;
+        let mut unwanted: BTreeSet<usize> = ready.unwanted.into_iter().collect();
+        let (_frozen, known) = self.freeze().await?;
         if let Some(why) = self.succession.why_withdrawn() {
             return Err(Kept::because(why));
         }
-        match timeout(OFFERS_WITHIN, send_state(next, known)).await {
+        let bytes = match timeout(OFFERS_WITHIN, send_state(next, known)).await {
             Ok(told) => told.map_err(untold)?,
             Err(_) => {
                 return Err(Kept::Because(format!(
                     "it has not read what this process knows within {OFFERS_WITHIN:?}, and its log may say why; end it if it hangs: this process goes on as before"
                 )));
             }
-        }
-        until_taken(next).await?;
+        };
+        unwanted.extend(until_taken(next, confirms_within(bytes)).await?);
+        let mut handed = HandedSockets::of(&next.stream, &lent, &unwanted);
+        handed.is_of_this_service = ready.groups.is_some() && ready.groups == groups();
+        drop(lent);
         if version >= FLOWS {
             self.give_flows(next, &handed).await;
         }
         self.succession.hand_over(Arc::new(handed));
-        self.succession.free().await;
+        if timeout(FREES_WITHIN, self.succession.free()).await.is_err() {
+            tracing::warn!(
+                "the admin side does not give way within {FREES_WITHIN:?}: this process ends nevertheless; a command or a request that hangs there is cut at the end"
+            );
+        }
         self.succession.set_replaced();
         Ok(())
     }
@@ -198,9 +203,19 @@ impl<F: Fn() -> Vec<Lent>> Giver<F> {
         }
     }
 
-    /// All sockets of this process.
-    async fn lent(&self) -> io::Result<Vec<Lent>> {
-        let mut lent = (self.held)();
+    /// All sockets of this process. Nobody has heard of them yet: where they change meanwhile, they are collected again.
+    async fn lent(&self, offered: &Offered<'_>) -> io::Result<Vec<Lent>> {
+        loop {
+            let lent = self.collected().await?;
+            if self.succession.why_withdrawn().is_none() {
+                return Ok(lent);
+            }
+            offered.begin_again();
+        }
+    }
+
+    async fn collected(&self) -> io::Result<Vec<Lent>> {
+        let mut lent = (self.of_no_thread)();
         for thread in &self.threads {
             let (asked, answer) = oneshot::channel();
             let has_asked = thread.send(asked).is_ok();
@@ -213,7 +228,7 @@ impl<F: Fn() -> Vec<Lent>> Giver<F> {
 
     /// Gives the flows of the sockets that the next process has, which serves from now on. A flow that does not arrive there is
     /// lost: the client's next datagram begins another one.
-    async fn give_flows(&self, next: &mut Next, handed: &HandedOver) {
+    async fn give_flows(&self, next: &mut Next, handed: &HandedSockets) {
         // All workers stop reading at the same time.
         let asked = (self.give_flows)(handed.inodes.clone());
         let sent = timeout(FLOWS_WITHIN, async {
@@ -234,12 +249,12 @@ impl<F: Fn() -> Vec<Lent>> Giver<F> {
     }
 
     /// Has apply change nothing until the returned value is dropped. Returns what is known.
-    async fn hold(&self) -> Result<(oneshot::Sender<()>, Vec<State>), Kept> {
+    async fn freeze(&self) -> Result<(oneshot::Sender<()>, Vec<State>), Kept> {
         let (guard, until) = oneshot::channel();
-        let (held, holding) = oneshot::channel();
+        let (known, freezing) = oneshot::channel();
         // Where this fails, this process is ending and changes nothing any more.
-        self.holds.send(Hold { held, until }).ok();
-        match timeout(OFFERS_WITHIN, holding).await {
+        self.freezes.send(Freeze { known, until }).ok();
+        match timeout(OFFERS_WITHIN, freezing).await {
             Ok(known) => Ok((guard, known.unwrap_or_default())),
             Err(_) => Err(Kept::Because(format!(
                 "the process that runs has been applying a table for {OFFERS_WITHIN:?}; start the next one again"
@@ -262,6 +277,8 @@ async fn send(next: &mut Next, version: u32, lent: &[Lent]) -> io::Result<()> {
         version,
         program: PROGRAM.into(),
         pid: Some(std::process::id()),
+        pid_namespace: pid_namespace(),
+        hears_left: true,
         sockets: lent.iter().map(|one| one.handed.clone()).collect(),
     });
     next.say(&offer).await?;
@@ -289,8 +306,8 @@ async fn send_flows(next: &mut Next, flows: Vec<MovedFlow>) -> io::Result<()> {
     wire::send_descriptors(&next.stream, &descriptors).await
 }
 
-/// Sends what is known, as far as there is room for it.
-async fn send_state(next: &mut Next, known: Vec<State>) -> io::Result<()> {
+/// Sends what is known, as far as there is room for it. Returns its bytes.
+async fn send_state(next: &mut Next, known: Vec<State>) -> io::Result<usize> {
     let mut sent = 0;
     for part in known {
         let bytes = Message::State(part).encode();
@@ -303,7 +320,14 @@ async fn send_state(next: &mut Next, known: Vec<State>) -> io::Result<()> {
         }
         next.send(&bytes).await?;
     }
-    Ok(())
+    Ok(sent)
+}
+
+/// Time for the next process to confirm that it has the sockets, once it may. Meanwhile it takes over what this one knows: the
+/// time grows with that.
+fn confirms_within(bytes: usize) -> Duration {
+    let steps = u32::try_from(bytes / STATE_OF_A_SECOND).unwrap_or(u32::MAX);
+    CONFIRMS_WITHIN.saturating_add(Duration::from_secs(steps.into()))
 }
 
 /// Waits until the next process can serve.
@@ -321,14 +345,15 @@ async fn until_ready(next: &mut Next) -> Result<Ready, Kept> {
     }
 }
 
-/// Lets the next process have the sockets, and waits until it confirms that it has them. An error: it does not have them.
-async fn until_taken(next: &mut Next) -> Result<(), Kept> {
+/// Lets the next process have the sockets, and waits until it confirms that it has them. Returns the places of those that it has
+/// left since it was ready. An error: it has none.
+async fn until_taken(next: &mut Next, within: Duration) -> Result<Vec<usize>, Kept> {
     let end = next.stream.as_fd().try_clone_to_owned().map_err(untold)?;
     let told = timeout(ASKS_WITHIN, next.say(&Message::Yours)).await;
     told.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
         .map_err(untold)?;
-    let mut saying = pin!(wire::receive(&mut next.stream));
-    let (said, is_late) = match timeout(CONFIRMS_WITHIN, saying.as_mut()).await {
+    let mut saying = pin!(confirmed(&mut next.stream));
+    let (said, is_late) = match timeout(within, saying.as_mut()).await {
         Ok(said) => (said, false),
         Err(_) => {
             // From here on its confirmation has arrived, or it fails to send one.
@@ -337,15 +362,23 @@ async fn until_taken(next: &mut Next) -> Result<(), Kept> {
         }
     };
     match said {
-        Ok(Message::Mine) => Ok(()),
-        Ok(other) => Err(Kept::Because(unexpected(&other))),
+        Ok((left, Message::Mine)) => Ok(left),
+        Ok((_, other)) => Err(Kept::Because(unexpected(&other))),
         Err(_) if is_late => Err(Kept::Because(format!(
-            "it has not confirmed within {CONFIRMS_WITHIN:?} when it was to take over, and its log may say why; this process goes on as before"
+            "it has not confirmed within {within:?} when it was to take over, and its log may say why; this process goes on as before"
         ))),
         Err(error) if is_end(&error) => Err(Kept::because(
             "it ended when it was to take over, and its log may say why; this process goes on as before",
         )),
         Err(error) => Err(Kept::Because(format!("what it says {error}"))),
+    }
+}
+
+/// The places of sockets that the next process leaves, and its next message.
+async fn confirmed(next: &mut UnixStream) -> io::Result<(Vec<usize>, Message)> {
+    match wire::receive(next).await? {
+        Message::Left(left) => Ok((left, wire::receive(next).await?)),
+        other => Ok((Vec::new(), other)),
     }
 }
 
@@ -368,7 +401,7 @@ impl Next {
     }
 }
 
-impl HandedOver {
+impl HandedSockets {
     /// What `next` has of what was lent.
     fn of(next: &UnixStream, lent: &[Lent], unwanted: &BTreeSet<usize>) -> Self {
         let mut handed = Self {
@@ -417,12 +450,23 @@ fn untold(error: io::Error) -> Kept {
         );
     }
     Kept::Because(format!(
-        "it cannot be told that it may serve: {error}; this process goes on as before"
+        "it cannot be told that it may serve: {error}; this process goes on as before: start the next one again"
     ))
 }
 
 fn not_offered(error: &io::Error) -> Kept {
-    Kept::Because(format!("the sockets cannot be sent: {error}"))
+    let why = match error.kind() {
+        io::ErrorKind::TimedOut => {
+            format!("were not collected and received within {OFFERS_WITHIN:?}")
+        }
+        io::ErrorKind::Interrupted => {
+            "cannot be collected, since the process that runs is ending".into()
+        }
+        _ => format!("cannot be sent: {error}"),
+    };
+    Kept::Because(format!(
+        "the sockets {why}; the process that runs goes on as before: start the next one again, and end one that hangs first"
+    ))
 }
 
 fn unexpected(message: &Message) -> String {
@@ -443,38 +487,13 @@ fn who(other: &UnixStream) -> String {
 const ASKS_WITHIN: Duration = Duration::from_secs(2);
 /// Time for the threads to lend their sockets, and for the other process to receive them.
 const OFFERS_WITHIN: Duration = Duration::from_secs(30);
-/// Time for the next process to confirm that it has the sockets, once it may.
+/// Time for the next process to confirm, where there is little to take over.
 const CONFIRMS_WITHIN: Duration = Duration::from_secs(10);
+/// So many bytes more give it a second more.
+const STATE_OF_A_SECOND: usize = 8 << 20;
+/// Time for the admin thread to leave its addresses and files.
+const FREES_WITHIN: Duration = Duration::from_secs(5);
 const RETRY_EVERY: Duration = Duration::from_millis(50);
 
 #[cfg(test)]
-mod tests {
-    use ballast_core::overrides::OverrideChange;
-
-    use super::*;
-
-    #[tokio::test]
-    async fn a_process_that_stops_reading_hears_whole_messages_and_the_last_one_when_it_reads_on() {
-        let (old, mut next) = UnixStream::pair().unwrap();
-        let mut old = Next::of(old);
-        let mut part = State::default();
-        part.overrides = vec![OverrideChange::Closed("f".parse().unwrap(), true); 1_000];
-        let sending = send_state(&mut old, vec![part; 100]);
-        assert!(timeout(RETRY_EVERY, sending).await.is_err());
-        assert!(!old.unsent.is_empty());
-        let refused = Message::Refused("it reads nothing".into());
-        let reading = async {
-            let mut parts = 0;
-            loop {
-                match wire::receive(&mut next).await.unwrap() {
-                    Message::State(_) => parts += 1,
-                    last => break (parts, last),
-                }
-            }
-        };
-        let (told, (parts, last)) = tokio::join!(old.say(&refused), reading);
-        told.unwrap();
-        assert_eq!(last, refused);
-        assert!((1..100).contains(&parts), "{parts}");
-    }
-}
+mod tests;

@@ -2,7 +2,7 @@
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use ballast_core::handover::{self, LENGTH, Message};
@@ -47,18 +47,7 @@ pub(super) async fn send_descriptors(
 ) -> io::Result<()> {
     for batch in descriptors.chunks(BATCH) {
         let count = [u8::try_from(batch.len()).unwrap_or(u8::MAX)];
-        let send = || {
-            let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(BATCH))];
-            let mut control = SendAncillaryBuffer::new(&mut space);
-            control.push(SendAncillaryMessage::ScmRights(batch));
-            let sent = sendmsg(
-                to,
-                &[IoSlice::new(&count)],
-                &mut control,
-                SendFlags::NOSIGNAL,
-            );
-            sent.map(drop).map_err(io::Error::from)
-        };
+        let send = || send_with(to, &count, batch, SendFlags::NOSIGNAL);
         loop {
             match to.async_io(Interest::WRITABLE, send).await {
                 // As many descriptors are under way as the user may have: until the other process has received some.
@@ -67,6 +56,22 @@ pub(super) async fn send_descriptors(
             }
         }
     }
+    Ok(())
+}
+
+/// Sends bytes, and a batch of descriptors with them.
+pub(crate) fn send_with(
+    to: impl AsFd,
+    bytes: &[u8],
+    batch: &[BorrowedFd<'_>],
+    flags: SendFlags,
+) -> io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(BATCH))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !batch.is_empty() {
+        control.push(SendAncillaryMessage::ScmRights(batch));
+    }
+    sendmsg(to, &[IoSlice::new(bytes)], &mut control, flags)?;
     Ok(())
 }
 
@@ -83,7 +88,9 @@ pub(super) async fn receive_descriptors(
     if all.len() == count {
         return Ok(all);
     }
-    Err(invalid("has more descriptors than it names"))
+    Err(invalid(
+        "has more descriptors than it names, by a bug or by another program at this path",
+    ))
 }
 
 fn receive_batch(from: &UnixStream) -> io::Result<Vec<OwnedFd>> {
@@ -117,18 +124,23 @@ fn is_too_many(error: &io::Error) -> bool {
     error.raw_os_error() == Some(Errno::TOOMANYREFS.raw_os_error())
 }
 
+/// Whether the other process must read before more can be sent.
+pub(crate) fn has_no_room(error: &io::Error) -> bool {
+    let is_full = error.raw_os_error() == Some(Errno::NOBUFS.raw_os_error());
+    error.kind() == io::ErrorKind::WouldBlock || is_full || is_too_many(error)
+}
+
 pub(super) fn invalid(why: impl ToString) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, why.to_string())
 }
 
 /// The kernel takes no more by one message.
-pub(super) const BATCH: usize = 253;
+pub(crate) const BATCH: usize = 253;
 const RETRY_EVERY: Duration = Duration::from_millis(5);
 
 #[cfg(test)]
 mod tests {
     use std::fs::File;
-    use std::os::fd::AsFd;
 
     use ballast_core::handover::Ready;
     use tokio::io::AsyncWriteExt;

@@ -15,7 +15,7 @@ use super::sharing::Sharing;
 use crate::net::listen;
 use crate::process::fd_store::FdStore;
 use crate::process::handover::next::{MovedFlows, Taken};
-use crate::process::handover::old::HandedOver;
+use crate::process::handover::old::HandedSockets;
 use crate::process::handover::{Lent, MovedFlow, inode};
 use crate::process::succession::Succession;
 use crate::worker::live::Serving;
@@ -247,6 +247,7 @@ impl Sockets {
         }
         let bound = keys.iter().filter_map(|key| self.bound.get(key));
         bound.for_each(|bound| self.store.keep(&bound.key, &bound.sockets));
+        self.store.check();
         if all > 0 {
             tracing::info!("{adopted} of {all} UDP flows go on in this process");
         }
@@ -368,7 +369,7 @@ impl Sockets {
     pub(super) async fn finish(
         &mut self,
         last: &Arc<Serving>,
-        left: Option<&HandedOver>,
+        left: Option<&HandedSockets>,
         is_handed_over: bool,
     ) {
         if let Some(left) = left {
@@ -390,6 +391,7 @@ impl Sockets {
         self.is_ending = true;
         self.publish_listening();
         self.close_all(Transport::Tcp, last).await;
+        self.store.settle().await;
     }
 
     /// Closes the listening sockets of flows, which ends them: the kernel would give them a part of the next process's clients.

@@ -37,7 +37,7 @@ fn apply_in(folder: &Path) -> (Apply, watch::Receiver<Option<Wanted>>) {
             failed: None,
             lend_requests: mpsc::unbounded_channel().1,
             succession: Succession::new(),
-            holds: mpsc::unbounded_channel().1,
+            freezes: mpsc::unbounded_channel().1,
         },
     };
     (Apply::new(shared, config), wanted)

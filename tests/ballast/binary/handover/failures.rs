@@ -239,6 +239,77 @@ fn the_next_process_ends_where_the_one_that_runs_lives_and_serves_where_that_one
 }
 
 #[test]
+fn the_number_of_a_process_in_another_pid_namespace_says_nothing_of_its_end() {
+    let mut other = Command::new("sleep").arg("60").spawn().unwrap();
+    let offer = format!(
+        r#"{{"offer":{{"version":3,"program":"9","pid":{},"pid-namespace":1,"sockets":[]}}}}"#,
+        other.id()
+    );
+    let folder = folder("version: 1\n");
+    let path = folder.path().join("handover");
+    let answered = answering(&path, move |mut next| {
+        say(&mut next, &offer);
+        hear(&mut next);
+        other.kill().unwrap();
+        other
+    });
+    let mut next = Process::spawn(&mut next_at(&folder, &path));
+    assert_eq!(next.ends(), Some(75), "{}", next.err.text());
+    assert!(next.has_said("has broken off"), "{}", next.err.text());
+    answered.join().unwrap().wait().unwrap();
+}
+
+#[test]
+fn who_waits_at_a_frontend_whose_endpoints_the_next_table_disables_is_served() {
+    let place = Place::new();
+    let more = fresh_address();
+    let [echo, ..] = place.endpoints;
+    let with = |state: &str| {
+        let text = place.table(&[more]).replace(
+            "protocol: tcp, service: t}\nservices",
+            "protocol: tcp, service: m}\nservices",
+        );
+        format!("{text}  - {{name: m, endpoints: [{{address: \"{echo}\", state: {state}}}]}}\n")
+    };
+    replace(&place.folder, &with("ready"));
+    let disabled = folder(&with("disabled"));
+    let mut running = place.serving();
+    let is_over: Arc<AtomicBool> = Arc::default();
+    let visiting: Vec<JoinHandle<usize>> = (0..4)
+        .map(|_| {
+            let is_over = Arc::clone(&is_over);
+            thread::spawn(move || {
+                let mut served = 0;
+                while !is_over.load(Ordering::Relaxed) {
+                    match connect(more) {
+                        Ok(mut client) => ping(&mut client).unwrap(),
+                        Err(error) => {
+                            assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
+                            continue;
+                        }
+                    }
+                    served += 1;
+                }
+                served
+            })
+        })
+        .collect();
+    for _ in 0..4 {
+        for table in [disabled.path(), place.folder.path()] {
+            let next = Process::spawn(&mut place.run_with(table, &[]));
+            next.until_said("table applied");
+            running.until_said("the next process serves");
+            let mut before = std::mem::replace(&mut running, next);
+            assert_eq!(before.ends(), Some(0));
+        }
+    }
+    is_over.store(true, Ordering::Relaxed);
+    for visiting in visiting {
+        assert!(visiting.join().unwrap() > 5);
+    }
+}
+
+#[test]
 fn the_next_process_that_is_told_to_end_before_it_may_serve_ends_at_once_and_takes_nothing() {
     let folder = folder("version: 1\n");
     let path = folder.path().join("handover");

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::*;
+use crate::process::limited;
 
 /// An endpoint that answers each datagram with its own port, that of the flow's socket, and what was sent.
 fn witness() -> SocketAddr {
@@ -142,6 +143,26 @@ fn flows_of_what_the_next_table_does_not_have_begin_anew() {
     flows.ask();
     flows.ask();
     assert_eq!(first.ends(), Some(0));
+}
+
+#[test]
+fn where_there_is_no_room_for_all_flows_those_go_on_that_were_idle_for_the_shortest_time() {
+    let place = place();
+    let first = Process::spawn(&mut place.run(&["--threads", "1"]));
+    first.until_answers("/readyz", 200);
+    let mut flows = Flows::of(place.tcp, 120);
+    flows.ask();
+    support::pause(Duration::from_millis(300));
+    // The others are clients no more.
+    flows.clients.truncate(80);
+    flows.ask();
+    let run = place.run(&["--threads", "1"]);
+    let args: Vec<&str> = run.get_args().map(|arg| arg.to_str().unwrap()).collect();
+    // Half of the descriptors are for flows.
+    let second = Process::spawn(&mut limited("ulimit -n 200", &args));
+    second.until_said("100 of 120 UDP flows go on in this process");
+    flows.ask();
+    flows.ask();
 }
 
 #[test]

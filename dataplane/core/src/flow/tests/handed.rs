@@ -1,7 +1,7 @@
 //! Flows that go over to another table.
 
 use super::*;
-use crate::flow::{HandedFlow, Phase};
+use crate::flow::{Adopting, HandedFlow, Phase};
 
 impl World {
     /// Gives away all flows.
@@ -13,9 +13,13 @@ impl World {
     /// Takes a flow, as one of `workers` workers.
     fn adopt(&mut self, at: u64, handed: &HandedFlow, workers: usize) -> Option<FlowId> {
         let frontend = Arc::clone(&self.plan.frontends()[0]);
-        let flow = self
-            .table
-            .adopt(Moment(at), Listener(1), workers, handed, &frontend)?;
+        let flow = self.table.adopt(
+            Moment(at),
+            Listener(1),
+            workers,
+            handed,
+            &Adopting::by(&frontend),
+        )?;
         self.table.attach(flow, ());
         Some(flow)
     }
@@ -100,6 +104,33 @@ fn what_the_next_plan_does_not_have_is_not_adopted() {
         ..handed
     };
     assert_eq!(World::new("", ONE).adopt(0, &other, 2), None);
+}
+
+#[test]
+fn flows_that_go_over_are_evicted_in_the_order_that_their_process_says() {
+    let mut old = World::new("", ONE);
+    for (at, client) in [(0, 1), (10, 2), (20, 3)] {
+        old.open_and_attach(at, client);
+    }
+    let mut handed = old.give(30);
+    handed.sort_by_key(|flow| flow.last_ms);
+    let mut next = World::of(3, "", ONE);
+    let adopted: Vec<FlowId> = handed
+        .iter()
+        .map(|flow| next.adopt(0, flow, 2).unwrap())
+        .collect();
+    for flow in adopted.iter().rev() {
+        next.table.queue_last(Moment(0), *flow);
+    }
+    for left in [2, 1, 0] {
+        assert!(next.table.evict(Moment(1)));
+        let rest = adopted.iter().take(left);
+        assert!(
+            rest.clone()
+                .all(|flow| next.table.endpoint(*flow).is_some())
+        );
+        assert_eq!(next.table.len(), left);
+    }
 }
 
 #[test]
