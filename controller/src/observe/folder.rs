@@ -130,14 +130,7 @@ impl Observed {
         if value.is_null() {
             return Ok(());
         }
-        let annotations = value.pointer_mut("/metadata/annotations");
-        let values = annotations.and_then(Value::as_object_mut);
-        for one in values.into_iter().flat_map(|all| all.values_mut()) {
-            // As an API server reads a key without a value.
-            if one.is_null() {
-                *one = Value::String(String::new());
-            }
-        }
+        fill_annotations(&mut value);
         let remarks = &mut said.remarks;
         let kind = value.get("kind").and_then(Value::as_str).ok_or(
             "kind is missing; write kind and apiVersion, as in kind: Service and apiVersion: v1",
@@ -195,23 +188,7 @@ impl Observed {
                 Arc::make_mut(&mut self.pools).take(&value)?;
                 Ok(())
             }
-            "List"
-            | "ServiceList"
-            | "EndpointSliceList"
-            | "NodeList"
-            | "SecretList"
-            | "ReferenceGrantList"
-            | "NamespaceList"
-            | "AddressPoolList"
-            | "IPAddressPoolList"
-            | "ExternalIPPoolList"
-            | "AddressReservationList"
-            | "AnnouncementList"
-            | "L2AdvertisementList"
-            | "BGPAdvertisementList"
-            | "BGPPeerList"
-            | "CommunityList"
-            | "BFDProfileList" => self.take_list(value, at, said),
+            list if is_list(list) => self.take_list(value, at, said),
             _ => {
                 let remark = passed_over(&value);
                 remarks.extend(remark.map(|(why, remedy)| Problem::new(at, why, remedy)));
@@ -229,6 +206,23 @@ impl Observed {
         }
         Ok(())
     }
+}
+
+/// An annotation without a value is empty, as an API server reads it.
+fn fill_annotations(object: &mut Value) {
+    let annotations = object.pointer_mut("/metadata/annotations");
+    let values = annotations.and_then(Value::as_object_mut);
+    for one in values.into_iter().flat_map(|all| all.values_mut()) {
+        if one.is_null() {
+            *one = Value::String(String::new());
+        }
+    }
+}
+
+/// Whether a kind is a list of objects of one that is read, or of any.
+fn is_list(kind: &str) -> bool {
+    let of = kind.strip_suffix("List");
+    kind == "List" || of.is_some_and(|of| READ.contains(&of))
 }
 
 /// The place of a part.
@@ -415,7 +409,7 @@ const NODES: usize = 8 << 20;
 const LARGEST: usize = 256 << 20;
 
 /// The kinds that are read.
-const READ: [&str; 15] = [
+const READ: [&str; 17] = [
     "Service",
     "EndpointSlice",
     "Node",
@@ -431,6 +425,8 @@ const READ: [&str; 15] = [
     "L2Advertisement",
     "BGPAdvertisement",
     "BGPPeer",
+    "Community",
+    "BFDProfile",
 ];
 
 const NOT_UTF8: &str = "is not UTF-8; save it as UTF-8";
