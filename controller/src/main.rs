@@ -182,7 +182,8 @@ fn plan(command: Plan) -> anyhow::Result<()> {
         Some(folder) => {
             let found = read_folder(folder);
             let (observed, bad) = found.with_context(|| {
-                format!("--manifests {}, which must be a folder", folder.display())
+                let folder = folder.display();
+                format!("--manifests {folder}: cannot be read; name a folder that is there and has manifests")
             })?;
             let desired = decide(&observed, &settings);
             let desired = match desired.wanted.names.is_empty() {

@@ -26,6 +26,7 @@ pub(crate) struct Metrics {
     pub(crate) table_bytes: IntGauge,
     pub(crate) files: IntCounter,
     pub(crate) failed_writes: IntCounter,
+    bad_manifests: IntGauge,
     pub(crate) tables_refused: IntCounter,
     pub(crate) table_refused: IntGauge,
     pub(crate) leader: IntGauge,
@@ -66,6 +67,10 @@ impl Default for Metrics {
             failed_writes: new.counter(
                 "write_errors_total",
                 "Times that the table, or one of its files, could not be written.",
+            ),
+            bad_manifests: new.gauge(
+                "bad_manifests",
+                "Files of --manifests that cannot be read as a whole.",
             ),
             tables_refused: new.counter(
                 "tables_refused_total",
@@ -172,6 +177,11 @@ impl Metrics {
                 gauge.set(count as f64);
             }
         }
+    }
+
+    /// How many files of the folder of manifests cannot be read as a whole.
+    pub(crate) fn manifests_are_bad(&self, files: usize) {
+        self.bad_manifests.set(to_gauge(files));
     }
 
     pub(crate) fn has_decided(&self) -> bool {

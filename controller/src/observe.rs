@@ -7,7 +7,7 @@
 //! [`cluster::watch`] follows an API server: `reflector` lists and watches one kind of object, `object` and `convert` make plain
 //! data of each object while it is parsed, `store` keeps the data, `leases` tells which load balancer nodes are live, `proofs` what
 //! they serve, `pools` follows address pools.
-//! [`folder::watch`] follows a folder of manifests instead ([`read_folder`] reads one once). Both pass their state to `debounce`. It
+//! [`folder::watch`] follows a folder of manifests instead ([`read_folder`] reads one once), and keeps their last good content ([`Kept`]). Both pass their state to `debounce`. It
 //! looks up the Secrets, ReferenceGrants and DNS names that the last decision wants (`secrets`, `grants`, `names` with `dns`, all run
 //! by `lookups`; `turns` says when a name may be looked up, `refusals` when a lookup counts as refused), adds the addresses of an
 //! `earlier` table and the `own_addresses` of this machine, waits for a pause between changes (`settle`), and sends a new [`Observed`] if it differs from the last one.
@@ -47,7 +47,7 @@ use crate::decide;
 use crate::lease::{Exceptions, Message, OwnPorts, Versions};
 pub(crate) use convert::service;
 pub use earlier::Earlier;
-pub use folder::{BadDocument, read_folder};
+pub use folder::{BadDocument, Kept, read_folder};
 pub use pools::PoolObjects;
 pub(crate) use publication::{FINALIZER, PROGRAMMED, hash};
 pub use publication::{KnownCondition, Owned, Publication};

@@ -28,7 +28,7 @@ pub use ask::{Ask, Families};
 pub use give::{Given, give, give_all, settled};
 pub use pool::{Announce, Listed, Pool, Problem, ProblemKind, Selectors, Source};
 pub use read::Reservation;
-pub use refusal::Refusal;
+pub use refusal::{Refusal, Spent};
 pub use set::{Conflict, Entry, Pools};
 pub use status::{Condition, PoolStatus};
 pub use taken::{Displaced, Held, Taken, Terms};

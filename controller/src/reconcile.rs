@@ -125,6 +125,7 @@ impl Reconciler {
                     is_new
                 });
                 if let Some(decision) = outcome.decision {
+                    self.log_gone(&decision);
                     self.earlier = Arc::default();
                     self.log_leaving(&decision);
                     self.log_silence(&decision);
@@ -199,6 +200,23 @@ impl Reconciler {
             self.metrics.decided(outcome.took, &decision.desired);
         }
         Some(outcome)
+    }
+
+    /// Logs the Services that the table of an earlier process serves, and that no manifest has now.
+    fn log_gone(&self, decision: &Decision) {
+        let is_gone = |key: &&Key| !decision.observed.services.contains_key(*key);
+        let gone: Vec<String> = self
+            .earlier
+            .iter()
+            .filter(is_gone)
+            .map(Key::to_string)
+            .collect();
+        if self.logs_notices && !gone.is_empty() {
+            tracing::warn!(
+                services = gone.join(", "),
+                "the last table serves Services that no manifest has any more; they are served no longer"
+            );
+        }
     }
 
     /// Logs that this node is no load balancer any more.

@@ -3,6 +3,7 @@
 //! The observer sends the state of the cluster to `reconcile`, and `reconcile` sends its decisions to the tasks of `node`. Each
 //! channel holds only the newest value, so a slow task delays no other one.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +22,7 @@ use crate::node::{
     Announcer, Folder, LeaseRenewer, Pages, TableWriter, Target, Written, fetch_pages, follow_acks,
     follow_announcer,
 };
-use crate::observe::{self, BadDocument, Earlier, Observed, Wanted};
+use crate::observe::{self, BadDocument, Earlier, Kept, Observed, Wanted};
 use crate::reconcile::{Decisions, Reconciler};
 use crate::settings::{
     AdminAddress, AdminFlags, ClusterFlags, Role, RunFlags, Settings, WrongFlag, follow_cfg,
@@ -76,6 +77,7 @@ async fn begin(flags: RunFlags, mut settings: Settings) -> anyhow::Result<()> {
     let manifests = flags.manifests.clone();
     if flags.dry {
         let earlier = Earlier::default();
+        let manifests = manifests.map(Manifests::of);
         let observing = observe(manifests, &settings, client, earlier, wanted, seen);
         tokio::select! {
             () = observing => anyhow::bail!("nothing more is to be seen"),
@@ -88,8 +90,13 @@ async fn begin(flags: RunFlags, mut settings: Settings) -> anyhow::Result<()> {
     let folder = table_folder(&flags)?;
     let announcer = announcer(&flags, &folder)?;
     let earlier = Earlier::new(folder.addresses());
-    let observing = observe(manifests, &settings, client.clone(), earlier, wanted, seen);
     let metrics = Arc::new(Metrics::default());
+    let manifests = manifests.map(|folder| Manifests {
+        kept: flags.table_dir.as_deref().map(Kept::beside),
+        metrics: Arc::clone(&metrics),
+        folder,
+    });
+    let observing = observe(manifests, &settings, client.clone(), earlier, wanted, seen);
     let mut tasks = JoinSet::new();
     serve_admin(&flags.process, &metrics, &mut tasks);
     let table = flags.table_dir.clone().unwrap_or_default();
@@ -228,9 +235,42 @@ pub(crate) async fn leave(mut leaving: JoinSet<()>, at_most: Duration) {
     }
 }
 
+/// A folder of manifests, where the last good content of each file is kept, and where the bad ones are counted.
+pub(crate) struct Manifests {
+    folder: PathBuf,
+    kept: Option<Kept>,
+    metrics: Arc<Metrics>,
+}
+
+impl Manifests {
+    /// A folder that is looked at once.
+    fn of(folder: PathBuf) -> Self {
+        Self {
+            folder,
+            kept: None,
+            metrics: Arc::default(),
+        }
+    }
+
+    fn tell(&self, bad: &[BadDocument]) {
+        let files = bad.iter().filter(|one| !one.is_remark).map(|one| &one.file);
+        let files: BTreeSet<&String> = files.collect();
+        self.metrics.manifests_are_bad(files.len());
+        for document in bad {
+            match document.is_remark {
+                true => tracing::warn!("--manifests: {document}"),
+                false => tracing::error!("--manifests: {document}"),
+            }
+        }
+        if bad.is_empty() {
+            tracing::info!("--manifests: nothing is wrong with the manifests any more");
+        }
+    }
+}
+
 /// Sends what is seen, for as long as the process lives.
 pub(crate) fn observe(
-    folder: Option<PathBuf>,
+    manifests: Option<Manifests>,
     settings: &Settings,
     client: Option<Client>,
     earlier: Earlier,
@@ -239,17 +279,14 @@ pub(crate) fn observe(
 ) -> impl Future<Output = ()> + Send + 'static {
     let settings = Arc::new(settings.clone());
     async move {
-        match (client, folder) {
+        match (client, manifests) {
             (Some(client), _) => {
                 observe::cluster::watch(client, settings, earlier, wanted, seen).await;
             }
-            (None, Some(folder)) => {
-                let bad = |bad: &[BadDocument]| {
-                    for document in bad {
-                        tracing::warn!("--manifests: {document}");
-                    }
-                };
-                observe::folder::watch(folder, settings, earlier, wanted, seen, bad).await;
+            (None, Some(mut manifests)) => {
+                let (folder, kept) = (manifests.folder.clone(), manifests.kept.take());
+                let bad = |bad: &[BadDocument]| manifests.tell(bad);
+                observe::folder::watch(folder, kept, settings, earlier, wanted, seen, bad).await;
             }
             (None, None) => {}
         }
@@ -274,7 +311,7 @@ pub fn look_once(
         let (seen, observed) = watch::channel(None);
         let (want, wanted) = watch::channel(Wanted::default());
         tokio::select! {
-            () = observe(manifests, &settings, client, Earlier::default(), wanted, seen) => {
+            () = observe(manifests.map(Manifests::of), &settings, client, Earlier::default(), wanted, seen) => {
                 anyhow::bail!("nothing more is to be seen")
             }
             desired = decide_once(&settings, observed, &want, PATIENCE) => desired,
@@ -359,8 +396,6 @@ pub(crate) const RELEASE_TIME: Duration = Duration::from_secs(5);
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use super::*;
 
     #[tokio::test]

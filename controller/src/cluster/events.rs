@@ -194,7 +194,8 @@ impl EventWriter {
             while let Ok(event) = self.received.try_recv() {
                 self.queue(&mut work, event);
             }
-            let Some(event) = failed.take().or_else(|| work.queue.pop()) else {
+            let event = failed.take().or_else(|| work.queue.pop());
+            let Some(event) = event.or_else(|| limits.summary(clock::now())) else {
                 if self.wait(&mut work).await {
                     continue;
                 }

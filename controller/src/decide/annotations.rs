@@ -260,8 +260,9 @@ impl<'a> Reader<'a> {
         last_good::text(&self.in_use)
     }
 
-    /// Keeps the last good values of all ports, for a Service whose ports were not read in this decision.
+    /// Keeps the last good values of all ports, for a Service whose ports were not read in this decision, and warns of bad ones.
     pub(super) fn keep_last_good_of_ports(&mut self) {
+        self.warn_of_what_is_not_read();
         let of_ports = |(slot, _): &(&String, _)| last_good::is_of_a_port(slot);
         let before = self.before.into_iter().flatten();
         for (slot, known) in self.written.iter().chain(before).filter(of_ports) {

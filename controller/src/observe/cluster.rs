@@ -262,12 +262,11 @@ impl View {
                     event.change(Service::forget_publication);
                 }
                 self.note_version(&event);
-                let is_of_list = matches!(&event, Event::Changed(object) if object.version == 0);
+                let matters = self.matters_to_proofs(&event);
                 let is_unreadable = self.settings.role != Role::Node
                     && matches!(&event, Event::Changed(object) if object.content.is_err());
                 let is_changed = self.services.apply(event) | is_unreadable;
-                // A Lease may say more than was known here when it came.
-                is_changed | (!is_of_list && self.update_live_leases())
+                is_changed | (matters && self.update_live_leases())
             }
             Change::Lease(event) => {
                 let was_complete = self.lease_objects.is_complete();
@@ -276,6 +275,23 @@ impl View {
                 self.leases.observe(all, Instant::now(), wall_clock());
                 self.update_live_leases() || !was_complete
             }
+        }
+    }
+
+    /// Whether Leases may prove more or less by an event of Services: one may have said more than was known here when it came. Most events
+    /// change no such thing, and need no look at all Leases.
+    fn matters_to_proofs(&self, event: &Event<Service>) -> bool {
+        match event {
+            Event::Listed(..) => true,
+            Event::Changed(object) if object.version == 0 => false,
+            Event::Changed(object) => {
+                let given = |service: &Service| service.publication.allocated_at;
+                let new = object.content.as_ref().ok();
+                let new = new.and_then(Option::as_ref).map(given);
+                let old = self.services.objects().get(&object.key);
+                self.proofs.wait_for_versions() || new != old.map(|old| given(old))
+            }
+            Event::Deleted(..) => self.proofs.wait_for_versions(),
         }
     }
 

@@ -21,7 +21,7 @@ use crate::request::is_ours;
 /// The name of an object of a namespace.
 pub(super) fn key(meta: &ObjectMeta) -> Result<Key, String> {
     let name = meta.name.as_deref().filter(|name| !name.is_empty());
-    let name = name.ok_or("metadata.name is missing")?;
+    let name = name.ok_or("metadata.name is missing; name it")?;
     let namespace = meta.namespace.as_deref().unwrap_or("default");
     Ok(Key::new(namespace, name))
 }
@@ -168,7 +168,9 @@ fn kind(word: Option<&str>, external_name: Option<String>) -> Result<ServiceKind
         Some("NodePort") => Ok(ServiceKind::NodePort),
         Some("LoadBalancer") => Ok(ServiceKind::LoadBalancer),
         Some("ExternalName") => Ok(ServiceKind::ExternalName(external_name.unwrap_or_default())),
-        Some(other) => Err(format!("spec.type: {other:?} is no type of Service")),
+        Some(other) => Err(format!(
+            "spec.type: {other:?} is no type of Service; expected LoadBalancer, ClusterIP, NodePort or ExternalName"
+        )),
     }
 }
 
@@ -193,7 +195,7 @@ fn families(listed: Option<Vec<String>>, policy: Option<&str>) -> Vec<Family> {
 }
 
 fn port(from: core::ServicePort) -> Result<Port, String> {
-    let wrong = || format!("spec.ports: {} is no port", from.port);
+    let wrong = || format!("spec.ports: {} is no port; expected 1 to 65535", from.port);
     let number = some_port(from.port).ok_or_else(wrong)?;
     Ok(Port {
         name: from.name.unwrap_or_default(),
@@ -224,7 +226,11 @@ pub(super) fn slice(from: discovery::EndpointSlice) -> Result<Option<Slice>, Str
         "IPv4" => Some(Family::V4),
         "IPv6" => Some(Family::V6),
         "FQDN" => None,
-        other => return Err(format!("addressType: {other:?} is no type of address")),
+        other => {
+            return Err(format!(
+                "addressType: {other:?} is no type of address; expected IPv4, IPv6 or FQDN"
+            ));
+        }
     };
     let ports = from.ports.into_iter().flatten().map(|port| {
         Ok(SlicePort {
@@ -290,7 +296,9 @@ fn protocol(word: Option<&str>) -> Result<Protocol, String> {
         None | Some("" | "TCP") => Ok(Protocol::Tcp),
         Some("UDP") => Ok(Protocol::Udp),
         Some("SCTP") => Ok(Protocol::Sctp),
-        Some(other) => Err(format!("{other:?} is no protocol of Services")),
+        Some(other) => Err(format!(
+            "{other:?} is no protocol of Services; expected TCP, UDP or SCTP"
+        )),
     }
 }
 

@@ -2,6 +2,8 @@
 //! `run --manifests`.
 
 mod following;
+mod kept;
+mod typed;
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -9,28 +11,45 @@ use std::path::Path;
 use std::sync::Arc;
 use std::{fmt, fs, io};
 
+use ballast_core::table::{Problem, located, nearest};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::{Observed, Secret, convert};
 use crate::decide::is_foreign;
 pub use following::watch;
+pub use kept::Kept;
+use typed::{typed, unknown_keys};
 
-/// A document that cannot be read, or whose kind users may expect to be read. The other documents count.
+/// Something wrong with a document of a file, or with a file as a whole. The other documents count.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadDocument {
     pub file: String,
-    /// The number of the document in the file, from 1.
-    pub document: usize,
+    /// The number of the document in the file, from 1. `None`: it is about the file.
+    pub document: Option<usize>,
+    /// Line and column in the file, the place in the object, what is wrong and what would be right.
     pub why: String,
-    /// It is no mistake: only its kind is not read.
-    pub is_passed_over: bool,
+    /// The document counts all the same: a key of it is not known, or an object is of a kind that is not read.
+    pub is_remark: bool,
+}
+
+impl BadDocument {
+    fn of_file(file: &str, why: impl Into<String>) -> Self {
+        Self {
+            file: file.to_owned(),
+            document: None,
+            why: why.into(),
+            is_remark: false,
+        }
+    }
 }
 
 impl fmt::Display for BadDocument {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}, document {}: {}", self.file, self.document, self.why)
+        match self.document {
+            Some(number) => write!(f, "{}, document {number}: {}", self.file, self.why),
+            None => write!(f, "{}: {}", self.file, self.why),
+        }
     }
 }
 
@@ -49,13 +68,15 @@ pub fn read_folder(folder: &Path) -> io::Result<(Observed, Vec<BadDocument>)> {
             .to_string_lossy()
             .into_owned();
         match String::from_utf8(fs::read(path)?) {
-            Ok(text) => bad.extend(seen.take_file(&file, &text)),
-            Err(_) => bad.push(BadDocument {
-                file,
-                document: 1,
-                why: "is not UTF-8".to_owned(),
-                is_passed_over: false,
-            }),
+            Ok(text) => {
+                let wrong = seen.take_file(&file, &text);
+                let is_bad = !is_readable(&wrong);
+                bad.extend(wrong);
+                if is_bad {
+                    bad.push(BadDocument::of_file(&file, READ_ONCE));
+                }
+            }
+            Err(_) => bad.push(BadDocument::of_file(&file, NOT_UTF8)),
         }
     }
     Ok((seen, bad))
@@ -66,55 +87,57 @@ fn is_manifest(path: &Path) -> bool {
     matches!(ending, Some("yaml" | "yml" | "json")) && !path.is_dir()
 }
 
+/// Whether every document of a file counts.
+fn is_readable(bad: &[BadDocument]) -> bool {
+    bad.iter().all(|document| document.is_remark)
+}
+
 impl Observed {
-    /// Adds the objects of one file. Returns the documents that cannot be read.
+    /// Adds the objects of one file. Returns what is wrong with it.
     pub fn take_file(&mut self, file: &str, text: &str) -> Vec<BadDocument> {
         let mut bad = Vec::new();
         for (index, document) in documents(text).into_iter().enumerate() {
-            let mut add = |why, is_passed_over| {
-                bad.push(BadDocument {
+            let mut said = Said::default();
+            match serde_saphyr::from_str_with_options(&document.text, yaml_options()) {
+                Ok(value) => self.take(value, "", &mut said),
+                Err(error) => said.wrong.push(document.not_yaml(&error)),
+            }
+            for (problems, is_remark) in [(said.wrong, false), (said.remarks, true)] {
+                bad.extend(document.located(&problems).map(|why| BadDocument {
                     file: file.to_owned(),
-                    document: index + 1,
+                    document: Some(index + 1),
                     why,
-                    is_passed_over,
-                });
-            };
-            let taken = serde_saphyr::from_str_with_options::<Value>(&document, yaml_options())
-                .map_err(|error| first_line(&error.to_string()))
-                .and_then(|value| {
-                    for one in items(&value) {
-                        if let Some(why) = passed_over(one) {
-                            add(why, true);
-                        }
-                    }
-                    self.take(value)
-                });
-            if let Err(why) = taken {
-                add(why, false);
+                    is_remark,
+                }));
             }
         }
         bad
     }
 
-    fn take(&mut self, mut value: Value) -> Result<(), String> {
-        if value.is_null() {
-            return Ok(());
-        }
-        let annotations = value.pointer_mut("/metadata/annotations");
-        let values = annotations.and_then(Value::as_object_mut);
-        for one in values.into_iter().flat_map(|all| all.values_mut()) {
-            // As an API server reads a key without a value.
-            if one.is_null() {
-                *one = Value::String(String::new());
-            }
-        }
+    /// Takes an object; it stands at this place of its document.
+    fn take(&mut self, value: Value, at: &str, said: &mut Said) {
         let kind = value
             .get("kind")
             .and_then(Value::as_str)
-            .ok_or("kind is missing")?;
+            .unwrap_or_default();
+        let kind = kind.to_lowercase();
+        if let Err(wrong) = self.take_object(value, at, said) {
+            said.wrong.push(wrong.problem(at, &kind));
+        }
+    }
+
+    fn take_object(&mut self, mut value: Value, at: &str, said: &mut Said) -> Result<(), Wrong> {
+        if value.is_null() {
+            return Ok(());
+        }
+        fill_annotations(&mut value);
+        let remarks = &mut said.remarks;
+        let kind = value.get("kind").and_then(Value::as_str).ok_or(
+            "kind is missing; write kind and apiVersion, as in kind: Service and apiVersion: v1",
+        )?;
         match kind {
             "Service" => {
-                let service = convert::service(typed(value)?)?;
+                let service = convert::service(typed(&value, at, remarks)?)?;
                 // No controller writes the statuses of the manifests in a folder.
                 if is_foreign(&service) {
                     self.abandoned.insert(service.key.clone());
@@ -122,7 +145,8 @@ impl Observed {
                 put(&mut self.services, service.key.clone(), Arc::new(service))
             }
             "EndpointSlice" => {
-                let slice: k8s_openapi::api::discovery::v1::EndpointSlice = typed(value)?;
+                let slice: k8s_openapi::api::discovery::v1::EndpointSlice =
+                    typed(&value, at, remarks)?;
                 let key = convert::key(&slice.metadata)?;
                 match convert::slice(slice)? {
                     Some(slice) => put(&mut self.slices, key, Arc::new(slice)),
@@ -130,17 +154,18 @@ impl Observed {
                 }
             }
             "Node" => {
-                let node = convert::node(typed(value)?)?;
+                let node = convert::node(typed(&value, at, remarks)?)?;
                 put(&mut self.nodes, node.name.clone(), node)
             }
             "Secret" => {
-                let secret: k8s_openapi::api::core::v1::Secret = typed(value)?;
+                let secret: k8s_openapi::api::core::v1::Secret = typed(&value, at, remarks)?;
                 let key = convert::key(&secret.metadata)?;
                 let material = convert::material(secret);
                 put(&mut self.secrets, key, Secret::Readable(material))
             }
             "ReferenceGrant" => {
-                let meta: ObjectMeta = typed(value.get("metadata").cloned().unwrap_or_default())?;
+                let meta = value.get("metadata").unwrap_or(&Value::Null);
+                let meta: ObjectMeta = typed(meta, &inside(at, "metadata"), remarks)?;
                 let namespace = convert::key(&meta)?.namespace;
                 if let Some(grant) = convert::grant(&value) {
                     self.grants.entry(namespace).or_default().push(grant);
@@ -148,47 +173,116 @@ impl Observed {
                 Ok(())
             }
             "Namespace" => {
-                let namespace: k8s_openapi::api::core::v1::Namespace = typed(value)?;
+                let namespace: k8s_openapi::api::core::v1::Namespace = typed(&value, at, remarks)?;
                 let labels = namespace.metadata.labels.unwrap_or_default();
-                let name = namespace.metadata.name.ok_or("metadata.name is missing")?;
+                let name = namespace
+                    .metadata
+                    .name
+                    .ok_or("metadata.name is missing; name it")?;
                 put(&mut Arc::make_mut(&mut self.pools).namespaces, name, labels)
             }
             "AddressPool" | "IPAddressPool" | "ExternalIPPool" | "AddressReservation"
             | "Announcement" | "L2Advertisement" | "BGPAdvertisement" | "BGPPeer" | "Community"
-            | "BFDProfile" => Arc::make_mut(&mut self.pools).take(&value).map(drop),
-            "List"
-            | "ServiceList"
-            | "EndpointSliceList"
-            | "NodeList"
-            | "SecretList"
-            | "ReferenceGrantList"
-            | "NamespaceList"
-            | "AddressPoolList"
-            | "IPAddressPoolList"
-            | "ExternalIPPoolList"
-            | "AddressReservationList"
-            | "AnnouncementList"
-            | "L2AdvertisementList"
-            | "BGPAdvertisementList"
-            | "BGPPeerList"
-            | "CommunityList"
-            | "BFDProfileList" => self.take_list(value),
-            _ => Ok(()),
+            | "BFDProfile" => {
+                remarks.extend(unknown_keys(&value, at));
+                Arc::make_mut(&mut self.pools).take(&value)?;
+                Ok(())
+            }
+            list if is_list(list) => self.take_list(value, at, said),
+            _ => {
+                let remark = passed_over(&value);
+                remarks.extend(remark.map(|(why, remedy)| Problem::new(at, why, remedy)));
+                Ok(())
+            }
         }
     }
 
-    fn take_list(&mut self, mut list: Value) -> Result<(), String> {
+    fn take_list(&mut self, mut list: Value, at: &str, said: &mut Said) -> Result<(), Wrong> {
         let Some(Value::Array(items)) = list.get_mut("items").map(Value::take) else {
-            return Err("items is missing".to_owned());
+            return Err("items is missing; write the objects of the list there".into());
         };
-        let wrong = items.into_iter().enumerate().filter_map(|(index, item)| {
-            Some(format!("items[{index}]: {}", self.take(item).err()?))
-        });
-        let wrong: Vec<String> = wrong.collect();
-        match wrong.is_empty() {
-            true => Ok(()),
-            false => Err(wrong.join("; ")),
+        for (index, item) in items.into_iter().enumerate() {
+            self.take(item, &inside(at, &format!("items[{index}]")), said);
         }
+        Ok(())
+    }
+}
+
+/// An annotation without a value is empty, as an API server reads it.
+fn fill_annotations(object: &mut Value) {
+    let annotations = object.pointer_mut("/metadata/annotations");
+    let values = annotations.and_then(Value::as_object_mut);
+    for one in values.into_iter().flat_map(|all| all.values_mut()) {
+        if one.is_null() {
+            *one = Value::String(String::new());
+        }
+    }
+}
+
+/// Whether a kind is a list of objects of one that is read, or of any.
+fn is_list(kind: &str) -> bool {
+    let of = kind.strip_suffix("List");
+    kind == "List" || of.is_some_and(|of| READ.contains(&of))
+}
+
+/// The place of a part.
+fn inside(at: &str, part: &str) -> String {
+    match at {
+        "" => part.to_owned(),
+        at => format!("{at}.{part}"),
+    }
+}
+
+/// What is wrong with a document, and what is only remarked on.
+#[derive(Default)]
+struct Said {
+    wrong: Vec<Problem>,
+    remarks: Vec<Problem>,
+}
+
+/// Why an object cannot be taken: the place, if it is known better than that of the object, and the reason with the remedy behind a
+/// semicolon.
+struct Wrong {
+    at: Option<String>,
+    why: String,
+}
+
+impl Wrong {
+    fn problem(self, at: &str, kind: &str) -> Problem {
+        let (why, remedy) = match (self.why.split_once("; "), &self.at) {
+            (Some((why, remedy)), _) => (why, remedy.to_owned()),
+            (None, Some(_)) if self.why.ends_with("expected a string") => {
+                (&*self.why, "write it in quotes".to_owned())
+            }
+            (None, Some(place)) => {
+                let keys = place.strip_prefix(at).unwrap_or(place).split('.');
+                let keys = keys.map(|key| key.split('[').next().unwrap_or(key));
+                let mut path = vec![kind];
+                path.extend(keys.filter(|key| !key.is_empty()));
+                let path = path.join(".");
+                (&*self.why, format!("kubectl explain {path} has its form"))
+            }
+            (None, None) => (&*self.why, "correct it".to_owned()),
+        };
+        Problem::new(self.at.as_deref().unwrap_or(at), why, remedy)
+    }
+}
+
+impl From<String> for Wrong {
+    fn from(why: String) -> Self {
+        Self { at: None, why }
+    }
+}
+
+impl From<&str> for Wrong {
+    fn from(why: &str) -> Self {
+        why.to_owned().into()
+    }
+}
+
+impl From<(String, String)> for Wrong {
+    fn from((at, why): (String, String)) -> Self {
+        Self { at: Some(at), why }
     }
 }
 
@@ -202,63 +296,90 @@ impl Observed {
     }
 }
 
-fn put<K: Ord + fmt::Display, V>(map: &mut BTreeMap<K, V>, key: K, value: V) -> Result<(), String> {
+fn put<K: Ord + fmt::Display, V>(map: &mut BTreeMap<K, V>, key: K, value: V) -> Result<(), Wrong> {
     match map.entry(key) {
         Entry::Vacant(free) => {
             free.insert(value);
             Ok(())
         }
-        Entry::Occupied(taken) => Err(format!(
-            "{} was there already; the first one counts",
+        Entry::Occupied(taken) => Err(Wrong::from(format!(
+            "{} was there already; the first one counts: remove one, or name it otherwise",
             taken.key()
-        )),
+        ))),
     }
 }
 
-fn typed<T: DeserializeOwned>(value: Value) -> Result<T, String> {
-    serde_json::from_value(value).map_err(|error| error.to_string())
-}
-
-/// The items of a list, or the object itself.
-fn items(value: &Value) -> &[Value] {
-    match value.get("items") {
-        Some(Value::Array(items)) => items,
-        _ => std::slice::from_ref(value),
-    }
-}
-
-/// Why an object that users may expect to be read is not.
-fn passed_over(object: &Value) -> Option<String> {
+/// Why an object that users may expect to be read is not, and what to do.
+fn passed_over(object: &Value) -> Option<(String, String)> {
     let kind = object.get("kind")?.as_str()?;
-    let remedy = match kind {
-        "Endpoints" => "write an EndpointSlice",
-        "Ingress" => "write its hosts and paths as annotations of the Service",
-        _ => return None,
+    let remedy = match (kind, nearest(kind, READ)) {
+        ("Endpoints", _) => "write an EndpointSlice".to_owned(),
+        ("Ingress", _) => "write its hosts and paths as annotations of the Service".to_owned(),
+        (_, Some(near)) => format!("did you mean kind: {near}?"),
+        (_, None) => return None,
     };
     let text = |place| object.pointer(place).and_then(Value::as_str);
     let namespace = text("/metadata/namespace").unwrap_or("default");
     let name = text("/metadata/name").unwrap_or("without a name");
-    Some(format!("{kind} {namespace}/{name} is not read; {remedy}"))
+    Some((format!("{kind} {namespace}/{name} is not read"), remedy))
+}
+
+/// A document of a file.
+struct Document {
+    /// The lines of the file before it.
+    line: usize,
+    text: String,
+}
+
+impl Document {
+    fn not_yaml(&self, error: &serde_saphyr::Error) -> Problem {
+        let at = error.location().map(|place| {
+            let line = u64::try_from(self.line).unwrap_or(0) + place.line();
+            format!("line {line}, column {}", place.column())
+        });
+        let words = error.to_string();
+        let why = words.split(['\n']).next().unwrap_or_default();
+        let why = why.split(" at line ").next().unwrap_or_default();
+        let remedy = "correct it there, or in the lines above";
+        Problem::new(
+            at.unwrap_or_default(),
+            format!("cannot be read as YAML: {why}"),
+            remedy,
+        )
+    }
+
+    /// The problems as lines, each with its position in the file.
+    fn located(&self, problems: &[Problem]) -> impl Iterator<Item = String> + use<> {
+        let lines = match problems {
+            [] => Vec::new(),
+            some => located(("\n".repeat(self.line) + &self.text).as_bytes(), some),
+        };
+        lines.into_iter()
+    }
 }
 
 /// The documents of a file, each parsed separately, so that a broken one affects no other.
-fn documents(text: &str) -> Vec<String> {
-    let mut documents = vec![String::new()];
-    for line in text.lines() {
+fn documents(text: &str) -> Vec<Document> {
+    let begin = |line, text: &str| Document {
+        line,
+        text: text.to_owned(),
+    };
+    let mut documents = vec![begin(0, "")];
+    for (number, line) in text.lines().enumerate() {
         let rest = line
             .strip_prefix("---")
             .filter(|rest| rest.is_empty() || rest.starts_with([' ', '\t']));
         if let Some(rest) = rest {
-            documents.push(rest.to_owned());
+            documents.push(begin(number, rest));
         } else if let Some(last) = documents.last_mut() {
-            last.push_str(line);
+            last.text.push_str(line);
         }
         if let Some(last) = documents.last_mut() {
-            last.push('\n');
+            last.text.push('\n');
         }
     }
-    let is_not_empty = |document: &String| {
-        let mut lines = document.lines().map(str::trim);
+    let is_not_empty = |document: &Document| {
+        let mut lines = document.text.lines().map(str::trim);
         lines.any(|line| !line.is_empty() && !line.starts_with('#') && !line.starts_with('%'))
     };
     documents.retain(is_not_empty);
@@ -282,11 +403,32 @@ fn yaml_options() -> serde_saphyr::Options {
     }
 }
 
-fn first_line(text: &str) -> String {
-    text.lines().next().unwrap_or_default().to_owned()
-}
-
 const NODES: usize = 8 << 20;
 
 /// The largest document, in bytes.
 const LARGEST: usize = 256 << 20;
+
+/// The kinds that are read.
+const READ: [&str; 17] = [
+    "Service",
+    "EndpointSlice",
+    "Node",
+    "Secret",
+    "ReferenceGrant",
+    "Namespace",
+    "List",
+    "AddressPool",
+    "AddressReservation",
+    "Announcement",
+    "IPAddressPool",
+    "ExternalIPPool",
+    "L2Advertisement",
+    "BGPAdvertisement",
+    "BGPPeer",
+    "Community",
+    "BFDProfile",
+];
+
+const NOT_UTF8: &str = "is not UTF-8; save it as UTF-8";
+/// What becomes of a file with mistakes that is read once.
+const READ_ONCE: &str = "a controller that has read the file before keeps its last good content; here the documents count that can be read";

@@ -57,7 +57,9 @@ impl PoolObjects {
         if let Some(pool) = read::pool(object) {
             let is_same = |one: &Arc<Pool>| (one.source, &one.name) == (pool.source, &pool.name);
             if self.pools.iter().any(is_same) {
-                return Err(format!("{pool} was there already; the first one counts"));
+                return Err(format!(
+                    "{pool} was there already; the first one counts: remove one, or name it otherwise"
+                ));
             }
             self.pools.push(Arc::new(pool));
             return Ok(true);

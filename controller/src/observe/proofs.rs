@@ -30,6 +30,11 @@ impl Proofs {
         *self = Self::default();
     }
 
+    /// Whether a newer known version may make a node count.
+    pub(super) fn wait_for_versions(&self) -> bool {
+        !self.ahead.is_empty()
+    }
+
     /// Puts what each node proves in the place of what its Lease says.
     pub(super) fn apply(
         &mut self,

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use super::ask::{Ask, Families};
-use super::refusal::Refusal;
+use super::refusal::{Refusal, Spent};
 use super::set::{Entry, Pools};
 use super::taken::{Held, Taken, Terms};
 use crate::allocation::NodePort;
@@ -304,8 +304,17 @@ fn given(entry: &Entry, ask: &Ask, mut addresses: Vec<IpAddr>) -> Given {
 fn exhausted(tried: &[&Entry], taken: &Taken, ask: &Ask, families: &[Family]) -> Refusal {
     let why = |entry: &&Entry| {
         let is_lacking = |family: &&Family| first_free(entry, taken, ask, **family).is_none();
-        let lacking = families.iter().find(is_lacking).unwrap_or(&Family::V4);
-        (entry.pool.to_string(), *lacking)
+        let family = *families.iter().find(is_lacking).unwrap_or(&Family::V4);
+        let (total, used) = entry.count_of(family, taken.addresses());
+        let mut foreign = taken.of_other_systems();
+        let foreign = foreign.find(|(address, _)| entry.gives(*address).is_ok());
+        Spent {
+            pool: entry.pool.to_string(),
+            family,
+            total,
+            used,
+            foreign: foreign.map(|(address, service)| (address, service.clone())),
+        }
     };
     match tried {
         [] => Refusal::NoPool,

@@ -35,11 +35,46 @@ pub enum Refusal {
     Reserved(IpAddr, Key),
     /// Another system gave the address to this Service.
     Foreign(IpAddr, Key),
-    /// Each pool that was tried, with a family of which it has no free address.
-    Exhausted(Vec<(String, Family)>),
+    /// Each pool that was tried.
+    Exhausted(Vec<Spent>),
     NoPool,
     /// The pool of the Service's address cannot give one of this family as well.
     NoSecondFamily(Family, String),
+}
+
+/// A pool that has no free address of a family.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Spent {
+    pub pool: String,
+    pub family: Family,
+    /// The addresses of the family that it gives, and those of them that somebody has.
+    pub total: u128,
+    pub used: u128,
+    /// An address of it that another system gave, and the Service that has it.
+    pub foreign: Option<(IpAddr, Key)>,
+}
+
+impl fmt::Display for Spent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            pool, total, used, ..
+        } = self;
+        let family = word_of(self.family);
+        match total {
+            0 => write!(f, "{pool} has no {family} address")?,
+            _ => write!(
+                f,
+                "{pool} has no free {family} address ({used} of {total} used)"
+            )?,
+        }
+        match &self.foreign {
+            Some((address, service)) => write!(
+                f,
+                " and shares its addresses with another system, which gave {address} to {service}: let one system alone give from it"
+            ),
+            None => Ok(()),
+        }
+    }
 }
 
 impl fmt::Display for Refusal {
@@ -91,9 +126,7 @@ impl fmt::Display for Refusal {
                 write!(f, "{address} was given to {owner} by another system; let one system alone give from a pool, or request another address")
             }
             Self::Exhausted(tried) => {
-                let tried = shown(tried.iter().map(|(pool, family)| {
-                    format!("{pool} has no free {} address", word_of(*family))
-                }));
+                let tried = shown(tried.iter().map(Spent::to_string));
                 write!(f, "no available IPs: {tried}; add addresses to a pool, or delete a Service that has one")
             }
             Self::NoPool => f.write_str(

@@ -227,6 +227,14 @@ impl Entry {
         used.fold(0, |sum, range| sum.saturating_add(self.count(range)))
     }
 
+    /// How many addresses of a family it gives, and how many of those are in a set.
+    pub(super) fn count_of(&self, family: Family, taken: &AddressSet) -> (u128, u128) {
+        let ranges = || self.gives.ranges().filter(|range| range.family() == family);
+        let sum = |sum: u128, range| sum.saturating_add(self.count(range));
+        let used = ranges().flat_map(|range| taken.within(range));
+        (ranges().fold(0, sum), used.fold(0, sum))
+    }
+
     fn count(&self, range: AddressRange) -> u128 {
         match self.pool.avoid_buggy {
             true => range.count() - range.count_buggy(),

@@ -29,11 +29,12 @@ fn a_bad_document_is_named_and_spoils_no_other() {
     assert_eq!(observed.nodes.len(), 1);
     let said: Vec<String> = bad.iter().map(ToString::to_string).collect();
     let begins = [
-        "a.yaml, document 2: ",
-        "a.yaml, document 3: metadata.name is missing",
-        "a.yaml, document 4: default/good was there already; the first one counts",
-        "a.yaml, document 5: kind is missing",
-        "d.yml, document 1: is not UTF-8",
+        "a.yaml, document 2: line 8, column ",
+        "a.yaml, document 3: line 10, column 1: metadata.name is missing; name it",
+        "a.yaml, document 4: line 14, column 1: default/good was there already; the first one counts: remove one, or name it",
+        "a.yaml, document 5: line 19, column 1: kind is missing; write kind and apiVersion",
+        "a.yaml: a controller that has read the file before keeps its last good content; here",
+        "d.yml: is not UTF-8; save it as UTF-8",
     ];
     assert_eq!(said.len(), begins.len(), "{said:#?}");
     for (said, begin) in said.iter().zip(begins) {
@@ -58,12 +59,172 @@ fn kinds_that_users_may_expect_to_be_read_are_named_with_the_remedy() {
     assert_eq!(
         said,
         [
-            "x.yaml, document 1: Endpoints shop/a is not read; write an EndpointSlice",
-            "x.yaml, document 2: Ingress default/b is not read; write its hosts and paths as annotations of the Service",
+            "x.yaml, document 1: line 1, column 1: Endpoints shop/a is not read; write an EndpointSlice",
+            "x.yaml, document 2: line 6, column 3: items[0]: Ingress default/b is not read; write its hosts and paths as annotations of the Service",
         ]
     );
-    assert!(bad.iter().all(|document| document.is_passed_over));
+    assert!(bad.iter().all(|document| document.is_remark));
     assert_eq!(observed.nodes.len(), 1);
+}
+
+/// What is said of a file.
+fn said_of(text: &str) -> Vec<String> {
+    let bad = Observed::default().take_file("web.yaml", text);
+    bad.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn a_key_that_nobody_knows_is_named_with_its_line_and_the_nearest_that_is_known() {
+    let text = "kind: Service
+metadata: {name: a, lables: {app: web}}
+sepc: {type: LoadBalancer}
+---
+# The second one
+kind: Service
+metadata: {name: b}
+spec:
+  prots:
+  - port: 80
+  ports:
+  - {port: 80, targetport: 8080}
+  sessionAffinityConfig: {clientIP: {timeout: 5}}
+---
+kind: EndpointSlice
+metadata: {name: c}
+addressType: IPv4
+endpoints: [{adresses: [10.0.0.1], addresses: [10.0.0.1], conditions: {readi: true}}]
+---
+kind: AddressPool
+apiVersion: ballast.dev/v1
+metadata: {name: edge}
+spec: {addresses: [10.0.0.0/24], announce: {mod: l2}, autoasign: true}
+---
+kind: Servcie
+metadata: {name: d}
+";
+    let expected = [
+        "document 1: line 3, column 1: sepc: is not a known key, and is not read; did you mean spec?",
+        "document 1: line 2, column 21: metadata.lables: is not a known key, and is not read; did you mean labels?",
+        "document 2: line 9, column 3: spec.prots: is not a known key, and is not read; did you mean ports?",
+        "document 2: line 12, column 16: spec.ports[0].targetport: is not a known key, and is not read; did you mean targetPort?",
+        "document 2: line 13, column 38: spec.sessionAffinityConfig.clientIP.timeout: is not a known key, and is not read; known here: timeoutSeconds",
+        "document 3: line 18, column 14: endpoints[0].adresses: is not a known key, and is not read; did you mean addresses?",
+        "document 3: line 18, column 72: endpoints[0].conditions.readi: is not a known key, and is not read; did you mean ready?",
+        "document 4: line 23, column 55: spec.autoasign: is not a known key, and is not read; did you mean autoAssign?",
+        "document 4: line 23, column 45: spec.announce.mod: is not a known key, and is not read; did you mean mode?",
+        "document 5: line 25, column 1: Servcie default/d is not read; did you mean kind: Service?",
+    ];
+    let said = said_of(text);
+    assert_eq!(said, expected.map(|line| format!("web.yaml, {line}")));
+    let mut observed = Observed::default();
+    let bad = observed.take_file("web.yaml", text);
+    assert!(
+        bad.iter().all(|one| one.is_remark),
+        "they count all the same"
+    );
+    assert_eq!(observed.services.len(), 2);
+}
+
+#[test]
+fn what_kubernetes_knows_is_no_unknown_key() {
+    let text = "kind: Service
+apiVersion: v1
+metadata:
+  name: whole
+  namespace: shop
+  uid: 6fd1e31c-2b21-4d8b-9c1c-000000000000
+  generation: 1
+  resourceVersion: '12'
+  creationTimestamp: '2026-01-01T00:00:00Z'
+  ownerReferences: [{apiVersion: v1, kind: ConfigMap, name: x, uid: y, controller: true, blockOwnerDeletion: true}]
+  managedFields:
+  - {manager: kubectl, operation: Apply, apiVersion: v1, fieldsType: FieldsV1, subresource: status, time: '2026-01-01T00:00:00Z', fieldsV1: {'f:spec': {'f:ports': {}}}}
+spec:
+  allocateLoadBalancerNodePorts: false
+  clusterIP: 10.96.0.10
+  clusterIPs: [10.96.0.10]
+  externalIPs: [192.0.2.1]
+  externalTrafficPolicy: Local
+  healthCheckNodePort: 30000
+  internalTrafficPolicy: Cluster
+  ipFamilies: [IPv4]
+  ipFamilyPolicy: SingleStack
+  loadBalancerClass: ballast.dev/x
+  loadBalancerIP: 192.0.2.1
+  loadBalancerSourceRanges: [10.0.0.0/8]
+  ports: [{appProtocol: http, name: web, nodePort: 30080, port: 80, protocol: TCP, targetPort: http}]
+  publishNotReadyAddresses: true
+  selector: {app: web}
+  sessionAffinity: ClientIP
+  sessionAffinityConfig: {clientIP: {timeoutSeconds: 10}}
+  trafficDistribution: PreferClose
+  type: LoadBalancer
+status:
+  conditions: [{type: X, status: 'True', reason: Y, message: z, lastTransitionTime: '2026-01-01T00:00:00Z', observedGeneration: 1}]
+  loadBalancer: {ingress: [{ip: 192.0.2.1, ipMode: VIP, ports: [{port: 80, protocol: TCP, error: x}]}]}
+---
+kind: EndpointSlice
+apiVersion: discovery.k8s.io/v1
+metadata: {name: whole, namespace: shop, labels: {kubernetes.io/service-name: whole}}
+addressType: IPv4
+ports: [{name: web, port: 80, protocol: TCP, appProtocol: http}]
+endpoints:
+- addresses: [10.0.0.1]
+  conditions: {ready: true, serving: true, terminating: false}
+  deprecatedTopology: {a: b}
+  hints: {forZones: [{name: a}], forNodes: [{name: n}]}
+  hostname: h
+  nodeName: n
+  targetRef: {kind: Pod, name: p, namespace: shop, uid: u}
+  zone: a
+";
+    assert_eq!(said_of(text), [""; 0]);
+    for pool in fs::read_dir("../templates/crds").expect("the definitions") {
+        let definition = fs::read_to_string(pool.expect("a file").path()).expect("a text");
+        assert_eq!(
+            said_of(&definition),
+            [""; 0],
+            "it is a kind that is passed over"
+        );
+    }
+}
+
+#[test]
+fn a_mistake_has_its_line_and_its_remedy() {
+    let cases = [
+        (
+            "kind: Service\nmetadata:\n  name: a\n  annotations:\n    ballast.dev/weight: 1\n",
+            "document 1: line 5, column 5: metadata.annotations.ballast.dev/weight: invalid type: integer `1`, expected a string; write it in quotes",
+        ),
+        (
+            "kind: Service\nmetadata: {name: a}\nspec:\n  ports:\n  - port: http\n",
+            "document 1: line 5, column 5: spec.ports[0].port: invalid type: string \"http\", expected i32; kubectl explain service.spec.ports.port has its form",
+        ),
+        (
+            "kind: Service\nmetadata: {name: a}\nspec: {type: Loadbalancer}\n",
+            "document 1: line 1, column 1: spec.type: \"Loadbalancer\" is no type of Service; expected LoadBalancer, ClusterIP, NodePort or ExternalName",
+        ),
+        (
+            "kind: List\nitems:\n- kind: Node\n  metadata: {name: 7}\n",
+            "document 1: line 4, column 14: items[0].metadata.name: invalid type: integer `7`, expected a string; write it in quotes",
+        ),
+    ];
+    for (text, expected) in cases {
+        assert_eq!(said_of(text), [format!("web.yaml, {expected}")]);
+    }
+}
+
+#[test]
+fn plan_says_what_to_do_about_a_folder_that_is_not_there() {
+    let output = Command::new(env!("CARGO_BIN_EXE_ballast-controller"))
+        .args(["plan", "--manifests", "/nowhere/at/all"])
+        .output()
+        .expect("a test that is set up");
+    let said = String::from_utf8(output.stderr).expect("a text");
+    assert!(
+        said.contains("/nowhere/at/all: cannot be read; name a folder that is there"),
+        "{said}"
+    );
 }
 
 #[test]
@@ -72,7 +233,13 @@ fn lists_are_read_item_by_item() {
     let text = "kind: List\nitems:\n- {kind: Node, metadata: {name: a}}\n- {kind: Node}\n- {kind: Node, metadata: {name: b}}\n";
     let bad = observed.take_file("x.yaml", text);
     assert_eq!(bad.len(), 1);
-    assert!(bad[0].why.starts_with("items[1]: "), "{}", bad[0].why);
+    assert!(
+        bad[0]
+            .why
+            .starts_with("line 4, column 3: items[1]: metadata.name is missing"),
+        "{}",
+        bad[0].why
+    );
     assert_eq!(observed.nodes.len(), 2);
 }
 

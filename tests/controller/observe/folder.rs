@@ -37,6 +37,7 @@ impl Folder {
             };
             ballast_controller::observe::folder::watch(
                 path,
+                None,
                 settings,
                 Earlier::default(),
                 wanted,
@@ -214,11 +215,16 @@ async fn a_bad_file_keeps_what_it_said_and_is_told_of() {
     )
     .expect("a test that is set up");
     folder
-        .bad(|bad| bad.len() == 1 && bad[0].starts_with("a.yaml, document 2: "))
+        .bad(|bad| bad.len() == 2 && bad[0].starts_with("a.yaml, document 2: line 7, column "))
         .await;
     fs::write(&path, b"\xff\xfe").expect("a test that is set up");
     folder
-        .bad(|bad| bad == ["a.yaml, document 1: is not UTF-8"])
+        .bad(|bad| {
+            bad == [
+                "a.yaml: is not UTF-8; save it as UTF-8",
+                "a.yaml: its last good content stays until it is mended",
+            ]
+        })
         .await;
     write(folder.place.path(), "b.yaml", &["four"]);
     folder.names(&["four", "one"]).await;
@@ -249,6 +255,7 @@ async fn a_folder_that_goes_away_keeps_what_it_said() {
         };
         ballast_controller::observe::folder::watch(
             path,
+            None,
             settings,
             Earlier::default(),
             wanted,

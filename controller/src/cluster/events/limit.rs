@@ -1,25 +1,46 @@
-//! The rate limit of events: each object may have 25 warnings at once, and then one a minute, and as many other events. Times are
+//! The rate limits of events: each object may have 25 warnings at once, and then one a minute, and as many other events. All Services of
+//! a namespace together may have 100 warnings at once, and then 20 a minute; one more event says how many Services have more. Times are
 //! arguments.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use super::NewEvent;
-use crate::decide::{Kind, Reason};
+use crate::decide::{About, Kind, Reason};
 
 /// The events that may still be written.
 #[derive(Debug, Default)]
 pub(super) struct Limits {
     /// By the UID of the object. What Ballast does takes nothing from what its owner must be warned of.
     buckets: HashMap<(String, Kind), Bucket>,
+    namespaces: BTreeMap<String, OfNamespace>,
     /// The time of the last event with the reason [`RARE`].
     last_rare: Option<Duration>,
+}
+
+/// The warnings about the Services of a namespace.
+#[derive(Debug)]
+struct OfNamespace {
+    bucket: Bucket,
+    /// The Services with a warning that was not written since the last summary, by UID.
+    unsaid: BTreeSet<String>,
+    /// The Service that the summary is an event of.
+    example: Option<NewEvent>,
+    summed_up: Option<Duration>,
 }
 
 #[derive(Debug)]
 struct Bucket {
     left: u32,
     since: Duration,
+    rate: Rate,
+}
+
+/// How many events may be written at once, and how long one more takes.
+#[derive(Clone, Copy, Debug)]
+struct Rate {
+    burst: u32,
+    every: Duration,
 }
 
 /// The answer to an event.
@@ -35,8 +56,15 @@ pub(super) enum Limit {
 
 impl Limits {
     pub(super) fn of(&mut self, event: &NewEvent, now: Duration) -> Limit {
+        if event.reason == SUMMARY {
+            return Limit::Allowed;
+        }
         let is_rare = event.reason == RARE.to_string();
-        if is_rare && self.last_rare.is_some_and(|last| now < last + EVERY) {
+        if is_rare
+            && self
+                .last_rare
+                .is_some_and(|last| now < last + OF_OBJECT.every)
+        {
             return Limit::ToldElsewhere;
         }
         if !self.has_room(event, now) {
@@ -51,37 +79,108 @@ impl Limits {
     fn has_room(&mut self, event: &NewEvent, now: Duration) -> bool {
         let whose = (event.uid.clone(), event.kind);
         if self.buckets.len() >= MOST_KNOWN && !self.buckets.contains_key(&whose) {
-            self.buckets.retain(|_, bucket| bucket.refill(now) < BURST);
+            self.buckets.retain(|_, bucket| !bucket.is_full(now));
         }
-        let bucket = self.buckets.entry(whose).or_insert(Bucket {
-            left: BURST,
-            since: now,
-        });
-        if bucket.refill(now) == 0 {
+        let bucket = self.buckets.entry(whose);
+        let bucket = bucket.or_insert_with(|| Bucket::new(OF_OBJECT, now));
+        if bucket.refill(now) == 0 || !has_room_in_namespace(&mut self.namespaces, event, now) {
             return false;
         }
         bucket.left -= 1;
         true
     }
+
+    /// An event that says of how many Services of a namespace there are warnings that were not written; at most one a minute.
+    pub(super) fn summary(&mut self, now: Duration) -> Option<NewEvent> {
+        let of = self.namespaces.values_mut().find(|one| {
+            let is_due = one
+                .summed_up
+                .is_none_or(|last| now >= last + OF_OBJECT.every);
+            is_due && one.example.is_some()
+        })?;
+        let example = of.example.take()?;
+        let count = std::mem::take(&mut of.unsaid).len();
+        of.summed_up = Some(now);
+        let Rate { burst, every } = OF_NAMESPACE;
+        let a_minute = 60 / every.as_secs();
+        let message = format!(
+            "{count} Services of this namespace, this one too, have warnings that are not written as events: they are too many ({burst} at once, and then {a_minute} a minute); the condition ballast.dev/Allocated of each, and \"ballast-controller plan\", have the reasons"
+        );
+        Some(NewEvent::new(
+            example.about,
+            &example.uid,
+            Kind::Warning,
+            SUMMARY,
+            message,
+        ))
+    }
+}
+
+fn has_room_in_namespace(
+    namespaces: &mut BTreeMap<String, OfNamespace>,
+    event: &NewEvent,
+    now: Duration,
+) -> bool {
+    let (About::Service(key), Kind::Warning) = (&event.about, event.kind) else {
+        return true;
+    };
+    if namespaces.len() >= MOST_KNOWN && !namespaces.contains_key(&key.namespace) {
+        namespaces.retain(|_, one| one.example.is_some() || !one.bucket.is_full(now));
+    }
+    let of = namespaces.entry(key.namespace.clone());
+    let of = of.or_insert_with(|| OfNamespace {
+        bucket: Bucket::new(OF_NAMESPACE, now),
+        unsaid: BTreeSet::new(),
+        example: None,
+        summed_up: None,
+    });
+    if of.bucket.refill(now) == 0 {
+        of.unsaid.insert(event.uid.clone());
+        of.example.get_or_insert_with(|| event.clone());
+        return false;
+    }
+    of.bucket.left -= 1;
+    true
 }
 
 impl Bucket {
-    fn refill(&mut self, now: Duration) -> u32 {
-        let passed = now.saturating_sub(self.since).as_secs() / EVERY.as_secs();
-        if passed > 0 {
-            let more = u32::try_from(passed).unwrap_or(BURST);
-            self.left = self.left.saturating_add(more).min(BURST);
-            self.since += EVERY * more;
+    fn new(rate: Rate, now: Duration) -> Self {
+        Self {
+            left: rate.burst,
+            since: now,
+            rate,
         }
-        if self.left == BURST {
+    }
+
+    fn is_full(&mut self, now: Duration) -> bool {
+        self.refill(now) == self.rate.burst
+    }
+
+    fn refill(&mut self, now: Duration) -> u32 {
+        let Rate { burst, every } = self.rate;
+        let passed = now.saturating_sub(self.since).as_secs() / every.as_secs();
+        if passed > 0 {
+            let more = u32::try_from(passed).unwrap_or(burst);
+            self.left = self.left.saturating_add(more).min(burst);
+            self.since += every * more;
+        }
+        if self.left == burst {
             self.since = now;
         }
         self.left
     }
 }
 
-const BURST: u32 = 25;
-const EVERY: Duration = Duration::from_secs(60);
+const OF_OBJECT: Rate = Rate {
+    burst: 25,
+    every: Duration::from_secs(60),
+};
+const OF_NAMESPACE: Rate = Rate {
+    burst: 100,
+    every: Duration::from_secs(3),
+};
+/// The reason of the event in the place of those that are too many.
+const SUMMARY: &str = "TooManyWarnings";
 const MOST_KNOWN: usize = 20_000;
 /// Each such event tells of all Services of its kind, and another Service may be the one that has it with every new Service.
 const RARE: Reason = Reason::RoutesWithdrawn;
@@ -142,5 +241,51 @@ mod tests {
         now += Duration::from_secs(1);
         assert_eq!(limits.of(&withdrawn("d"), now), Limit::Allowed);
         assert_eq!(limits.of(&withdrawn("a"), now), Limit::ToldElsewhere);
+    }
+
+    #[test]
+    fn a_namespace_full_of_bad_services_has_a_burst_and_a_summary_and_no_other_one_suffers() {
+        let mut limits = Limits::default();
+        let mut now = Duration::from_secs(1_000);
+        let about = |namespace: &str, index: usize| {
+            let about = About::Service(Key::new(namespace, &format!("s{index}")));
+            let uid = format!("{namespace}-{index}");
+            NewEvent::new(
+                about,
+                &uid,
+                Kind::Warning,
+                "AllocationFailed",
+                String::new(),
+            )
+        };
+        let written = |limits: &mut Limits, now| {
+            let all = (0..1_500).map(|index| limits.of(&about("bad", index), now));
+            all.filter(|answer| *answer == Limit::Allowed).count()
+        };
+        assert_eq!(limits.summary(now), None);
+        assert_eq!(written(&mut limits, now), 100);
+        assert_eq!(limits.of(&about("good", 1), now), Limit::Allowed);
+        let summary = limits.summary(now).unwrap();
+        assert_eq!(summary.about, About::Service(Key::new("bad", "s100")));
+        assert!(
+            summary
+                .message
+                .starts_with("1400 Services of this namespace")
+        );
+        assert_eq!(limits.of(&summary, now), Limit::Allowed);
+        assert_eq!(limits.summary(now), None);
+        now += Duration::from_secs(30);
+        assert_eq!(written(&mut limits, now), 10);
+        assert_eq!(limits.summary(now), None, "one a minute");
+        now += Duration::from_secs(30);
+        assert!(limits.summary(now).is_some());
+        // What Ballast does is told of every Service.
+        for index in 0..1_500 {
+            let normal = NewEvent {
+                kind: Kind::Normal,
+                ..about("bad", index)
+            };
+            assert_eq!(limits.of(&normal, now), Limit::Allowed);
+        }
     }
 }

@@ -2,9 +2,9 @@
 
 use ballast_core::table::nearest;
 
-use super::knobs::{OF_PORTS, OF_SERVICES};
-use super::{ANTREA, EXOSCALE, METALLB, METALLB_DEPRECATED, OPENSTACK, OWN, Reader};
-use crate::decide::notice::Reason;
+use super::knobs::{self, AnyKnob, OF_PORTS, OF_SERVICES};
+use super::{ANTREA, EXOSCALE, METALLB, METALLB_DEPRECATED, OPENSTACK, OWN, Reader, quoted};
+use crate::decide::notice::{Notice, Reason};
 use crate::observe::Protocol;
 
 impl Reader<'_> {
@@ -44,10 +44,11 @@ impl Reader<'_> {
                 Some((name, port)) => (name, Some(port)),
                 None => (key, None),
             };
-            let is_of_service = OF_SERVICES.contains(&name) || OUTPUTS.contains(&name);
+            let is_among = |knobs: &[AnyKnob]| knobs.iter().any(|knob| knob.name == name);
+            let is_of_service = is_among(OF_SERVICES) || OUTPUTS.contains(&name);
             let message = match port {
-                _ if name.is_empty() || !(is_of_service || OF_PORTS.contains(&name)) => {
-                    let known = OF_SERVICES.iter().chain(OF_PORTS).copied();
+                _ if name.is_empty() || !(is_of_service || is_among(OF_PORTS)) => {
+                    let known = knobs::all().map(|knob| knob.name);
                     let meant = match nearest(name, known) {
                         Some(meant) => format!(" (did you mean {OWN}{meant}?)"),
                         None => String::new(),
@@ -89,6 +90,28 @@ impl Reader<'_> {
         };
         let message = format!("without effect here: {}{why}", keys.join(", "));
         self.note(Reason::AnnotationIgnored, message);
+    }
+
+    /// Warns of values that cannot be read, of the keys that were not read because the Service is not served: its owner learns of all
+    /// mistakes at once.
+    pub(in crate::decide) fn warn_of_what_is_not_read(&mut self) {
+        for (key, raw) in &self.service.annotations {
+            let own = key.strip_prefix(OWN);
+            let own = own.map(|name| name.split_once('.').map_or(name, |(name, _)| name));
+            let is_of = |knob: &&AnyKnob| match own {
+                Some(own) => knob.name == own,
+                None => knob.aliases.contains(&key.as_str()),
+            };
+            let knob = knobs::all().find(is_of).filter(|_| self.reads(key));
+            let said = format!("{key}: {} ", quoted(raw));
+            let is_said = |notice: &Notice| notice.message.starts_with(&said);
+            if let Some(why) = knob.and_then(|knob| (knob.flaw)(raw))
+                && !self.notices.iter().any(is_said)
+            {
+                let message = format!("{said}{why}; it is not used");
+                self.warn(Reason::InvalidAnnotation, message);
+            }
+        }
     }
 
     fn has_port(&self, text: &str) -> bool {

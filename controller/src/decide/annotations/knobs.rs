@@ -15,10 +15,27 @@ use super::Knob;
 use super::values::{self, CheckPort, Paths, Rewrite};
 use crate::settings::{self, Selector};
 
-/// Declares knobs, and a list of their names.
+/// A knob without the type of its values.
+pub(super) struct AnyKnob {
+    pub(super) name: &'static str,
+    pub(super) aliases: &'static [&'static str],
+    /// Why a value cannot be read.
+    pub(super) flaw: fn(&str) -> Option<String>,
+}
+
+/// All knobs.
+pub(super) fn all() -> impl Iterator<Item = &'static AnyKnob> {
+    OF_SERVICES.iter().chain(OF_PORTS)
+}
+
+/// Declares knobs, and a list of them.
 macro_rules! knobs {
     ($list:ident: $( $(#[$doc:meta])* $constant:ident: $type:ty = $name:literal [$($alias:expr),*] $parse:path; )*) => {
-        pub(super) const $list: &[&str] = &[$($name),*];
+        pub(super) const $list: &[AnyKnob] = &[$(AnyKnob {
+            name: $name,
+            aliases: &[$($alias),*],
+            flaw: |raw| $parse(raw).err(),
+        }),*];
         $(
             $(#[$doc])*
             pub(in crate::decide) const $constant: Knob<$type> = Knob {

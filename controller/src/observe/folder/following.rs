@@ -3,7 +3,8 @@
 //! inotify reports that something changed, and a look every [`LOOK_EVERY`] finds the rest. A file that changed is read once it was
 //! the same in two looks, [`SETTLED`] apart, and a file that is missing is forgotten then: a file may be half written, and an editor
 //! may put one aside to replace it. A file that changes all the time is read after [`PATIENCE`]. What changes while it is read is not
-//! used. While a file, or one of its documents, cannot be read, the last good content of the file stays.
+//! used. While a file, or one of its documents, cannot be read, the last good content of the file stays: that which was read last, or the
+//! copy that an earlier process has [`Kept`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -20,14 +21,15 @@ use tokio::time::{Instant, sleep};
 
 use super::super::debounce::Debouncer;
 use super::super::{Earlier, Key, Observed, Wanted};
-use super::{BadDocument, is_manifest};
+use super::{BadDocument, Kept, NOT_UTF8, is_manifest, is_readable};
 use crate::follow::Follow;
 use crate::settings::Settings;
 
-/// Sends the state of the folder after every change, and calls `bad` when the set of bad documents changed. Never returns; ends by
-/// being dropped.
+/// Sends the state of the folder after every change, and calls `bad` when the set of bad documents changed. The last good content of
+/// each file is `kept`, if somewhere. Never returns; ends by being dropped.
 pub async fn watch(
     folder: PathBuf,
+    kept: Option<Kept>,
     settings: Arc<Settings>,
     earlier: Earlier,
     wanted: watch::Receiver<Wanted>,
@@ -36,7 +38,10 @@ pub async fn watch(
 ) {
     let mut debouncer = Debouncer::new(None, settings.flags.dns_min_ttl, earlier, wanted, observed);
     let mut follow = Follow::folder(&folder, LOOK_EVERY);
-    let mut files = Files::default();
+    let mut files = Files {
+        kept,
+        ..Files::default()
+    };
     let mut seen = None;
     let mut known_bad = Vec::new();
     loop {
@@ -97,6 +102,7 @@ async fn wait(
 /// The files as they were read last.
 #[derive(Debug, Default)]
 struct Files {
+    kept: Option<Kept>,
     known: BTreeMap<PathBuf, ManifestFile>,
     /// The files that were there at the last look.
     there: Stamps,
@@ -128,7 +134,9 @@ struct Look {
 impl Files {
     /// Reads the files that changed before the last look, and not since. The first time, all files are read.
     fn look(&mut self, folder: &Path, now: Instant) -> Look {
-        let listed = stamps(folder).map_err(|error| format!("cannot be read: {error}"));
+        let listed = stamps(folder).map_err(|error| {
+            format!("cannot be read: {error}; --manifests names the folder that has the manifests")
+        });
         let unreadable = listed.as_ref().err().cloned();
         let mut changed = unreadable != self.unreadable;
         self.unreadable = unreadable;
@@ -137,7 +145,12 @@ impl Files {
             let taken = self.take(there, now);
             changed |= taken.changed;
             is_settling = taken.is_settling;
-            self.was_read |= !is_settling;
+            if !is_settling && !self.was_read {
+                self.was_read = true;
+                if let Some(kept) = &self.kept {
+                    kept.forget_others(self.known.keys());
+                }
+            }
         }
         Look {
             found: changed.then(|| self.together(folder)),
@@ -166,7 +179,10 @@ impl Files {
             let is_settled = !self.was_read || before.get(&path) == stamp.as_ref();
             let Some(stamp) = stamp else {
                 match is_settled {
-                    true => taken.changed |= self.known.remove(&path).is_some(),
+                    true => {
+                        taken.changed |= self.known.remove(&path).is_some();
+                        self.kept.iter().for_each(|kept| kept.forget(&path));
+                    }
                     false => taken.is_settling = true,
                 }
                 continue;
@@ -180,7 +196,15 @@ impl Files {
                 continue;
             }
             self.restless.remove(&path);
-            let file = ManifestFile::new(&path, stamp, text, self.known.remove(&path));
+            let last = self.known.remove(&path);
+            let last = last.or_else(|| self.kept.as_ref()?.read(&path).map(ManifestFile::earlier));
+            let before = last.as_ref().map(|last| last.text.clone());
+            let file = ManifestFile::new(&path, stamp, text, last);
+            if let Some(kept) = self.kept.as_ref().filter(|_| file.is_good)
+                && before.as_ref() != Some(&file.text)
+            {
+                kept.write(&path, &file.text);
+            }
             self.known.insert(path, file);
             taken.changed = true;
         }
@@ -191,20 +215,21 @@ impl Files {
         let mut all = Observed::default();
         let mut bad = Vec::new();
         if let Some(why) = &self.unreadable {
-            bad.push(BadDocument {
-                file: folder.display().to_string(),
-                document: 1,
-                why: why.clone(),
-                is_passed_over: false,
-            });
+            bad.push(BadDocument::of_file(&folder.display().to_string(), why));
         }
         for (path, file) in &self.known {
             let wrong = all.take_file(&name(path), &file.text);
             // Of a file whose last good content stays, the current mistakes count.
-            bad.extend(match is_readable(&file.bad) {
-                true => wrong,
-                false => file.bad.clone(),
-            });
+            if is_readable(&file.bad) {
+                bad.extend(wrong);
+                continue;
+            }
+            bad.extend(file.bad.iter().cloned());
+            let then = match file.is_good {
+                true => LAST_GOOD_STAYS,
+                false => NEVER_GOOD,
+            };
+            bad.push(BadDocument::of_file(&name(path), then));
         }
         (all, bad)
     }
@@ -218,6 +243,16 @@ struct Taken {
 }
 
 impl ManifestFile {
+    /// A file as an earlier process has read it.
+    fn earlier(text: String) -> Self {
+        Self {
+            stamp: Stamp::Unreadable(String::new()),
+            text,
+            is_good: true,
+            bad: Vec::new(),
+        }
+    }
+
     fn new(path: &Path, stamp: Stamp, text: Result<String, NoText>, last: Option<Self>) -> Self {
         // An editor on a full disk leaves an empty file.
         let text = text.and_then(|text| {
@@ -229,12 +264,7 @@ impl ManifestFile {
         });
         let bad = match &text {
             Ok(text) => Observed::default().take_file(&name(path), text),
-            Err(why) => vec![BadDocument {
-                file: name(path),
-                document: 1,
-                why: why.to_string(),
-                is_passed_over: false,
-            }],
+            Err(why) => vec![BadDocument::of_file(&name(path), why.to_string())],
         };
         let text = text.unwrap_or_default();
         let is_good = is_readable(&bad);
@@ -250,11 +280,6 @@ impl ManifestFile {
     }
 }
 
-/// Whether all documents of a file can be read; some may be of a kind that is not read.
-fn is_readable(bad: &[BadDocument]) -> bool {
-    bad.iter().all(|document| document.is_passed_over)
-}
-
 fn is_blank(text: &str) -> bool {
     text.trim().is_empty()
 }
@@ -264,11 +289,11 @@ fn is_blank(text: &str) -> bool {
 enum NoText {
     #[error("changes whenever it is read; write another file and rename it to this one")]
     Changing,
-    #[error("is empty; what it had before stays until the file is deleted")]
+    #[error("is empty; to end what it had before, delete the file")]
     Empty,
-    #[error("is not UTF-8")]
+    #[error("{}", NOT_UTF8)]
     NotUtf8,
-    #[error("cannot be read: {0}")]
+    #[error("cannot be read: {0}; let this program read it")]
     Unreadable(String),
 }
 
@@ -341,6 +366,9 @@ const LOOK_EVERY: Duration = Duration::from_secs(4);
 const SETTLED: Duration = Duration::from_millis(200);
 /// A file that never settles is read after this time all the same.
 const PATIENCE: Duration = Duration::from_secs(2);
+
+const LAST_GOOD_STAYS: &str = "its last good content stays until it is mended";
+const NEVER_GOOD: &str = "no good content of it is known: only the documents that can be read are served until it is mended";
 
 #[cfg(test)]
 mod tests;

@@ -23,7 +23,7 @@ fn the_smallest_free_address_is_given_first() {
         a/two 80 -> 192.0.2.2 edge
         a/one 80 -> 192.0.2.1 edge
         a/three 80 -> 192.0.2.3 edge
-        a/four 80 -> refused: no available IPs: AddressPool edge has no free IPv4 address; add addresses to a pool, or delete a Service that has one
+        a/four 80 -> refused: no available IPs: AddressPool edge has no free IPv4 address (3 of 3 used); add addresses to a pool, or delete a Service that has one
         a/five 80 v6 -> 2001:db8:: edge
         ",
     );
@@ -66,8 +66,8 @@ fn pools_are_tried_by_pins_then_priority_then_age() {
         x/d 80 -> 192.0.2.3 late
         x/e 80 -> 192.0.2.1 old
         x/f 80 -> 192.0.2.2 young
-        x/g 80 -> refused: no available IPs: AddressPool early has no free IPv4 address, AddressPool late has no free IPv4 address, \
-AddressPool old has no free IPv4 address, AddressPool young has no free IPv4 address; add addresses to a pool, or delete a Service that has one
+        x/g 80 -> refused: no available IPs: AddressPool early has no free IPv4 address (1 of 1 used), AddressPool late has no free IPv4 address (1 of 1 used), \
+AddressPool old has no free IPv4 address (1 of 1 used), AddressPool young has no free IPv4 address (1 of 1 used); add addresses to a pool, or delete a Service that has one
         ",
     );
 }
@@ -84,7 +84,7 @@ fn a_pool_by_name_gives_without_auto_assign_and_nothing_takes_its_place() {
         of,
         "
         a/one 80 pool=named -> 198.51.100.1 named
-        a/two 80 pool=named -> refused: no available IPs: AddressPool named has no free IPv4 address; add addresses to a pool, or delete a Service that has one
+        a/two 80 pool=named -> refused: no available IPs: AddressPool named has no free IPv4 address (1 of 1 used); add addresses to a pool, or delete a Service that has one
         a/two 80 pool=named,edge -> 192.0.2.0 edge
         a/three 80 pool=gone -> refused: unknown pool \"gone\"; name one of \"edge\", \"named\", \"shop\", \"lan\", or change ballast.dev/address-pool
         a/three 80 pool=shop -> refused: AddressPool shop is not for the namespace a; name another pool, or none
@@ -128,7 +128,7 @@ fn of_pools_with_one_name_ours_is_first() {
     let lines = "
         a/one 80 pool=edge -> 192.0.2.2 edge
         a/two 80 pool=edge -> 192.0.2.1 edge
-        a/three 80 -> refused: no available IPs: IPAddressPool edge has no free IPv4 address, AddressPool edge has no free IPv4 address; \
+        a/three 80 -> refused: no available IPs: IPAddressPool edge has no free IPv4 address (1 of 1 used), AddressPool edge has no free IPv4 address (1 of 1 used); \
 add addresses to a pool, or delete a Service that has one
         a/three 80 pool=eip -> 192.0.2.3 eip
     ";
@@ -177,10 +177,10 @@ fn two_families_come_from_one_pool() {
         "
         a/one 80 -> 192.0.2.0 four
         a/two 80 require -> 198.51.100.0,2001:db8:: both
-        a/three 80 require -> refused: no available IPs: AddressPool four has no free IPv6 address, AddressPool both has no free IPv6 address; \
+        a/three 80 require -> refused: no available IPs: AddressPool four has no IPv6 address, AddressPool both has no free IPv6 address (1 of 1 used); \
 add addresses to a pool, or delete a Service that has one
         a/four 80 prefer -> 192.0.2.1 four
-        a/five 80 v6 -> refused: no available IPs: AddressPool four has no free IPv6 address, AddressPool both has no free IPv6 address; \
+        a/five 80 v6 -> refused: no available IPs: AddressPool four has no IPv6 address, AddressPool both has no free IPv6 address (1 of 1 used); \
 add addresses to a pool, or delete a Service that has one
         a/six 80 any pool=both -> 198.51.100.1 both
         a/seven 80 require want=198.51.100.1 key=x -> refused: 198.51.100.1 is in use by a/six: it has no ballast.dev/sharing-key; give both the same, or request another address
@@ -192,7 +192,7 @@ add addresses to a pool, or delete a Service that has one
         a/one 80 require want=198.51.100.1 -> 198.51.100.1,2001:db8:: both
         a/two 80 prefer want=2001:db8::3 -> 198.51.100.0,2001:db8::3 both
         a/three 80 prefer want=2001:db8::1 -> 2001:db8::1 both
-        a/four 80 require want=2001:db8::2 -> refused: no available IPs: AddressPool both has no free IPv4 address; add addresses to a pool, or delete a Service that has one
+        a/four 80 require want=2001:db8::2 -> refused: no available IPs: AddressPool both has no free IPv4 address (2 of 2 used); add addresses to a pool, or delete a Service that has one
         a/five 80 any -> 2001:db8::2 both
         ",
     );
@@ -318,7 +318,7 @@ fn a_reserved_address_waits_for_its_service() {
         a/one 80 -> 192.0.2.1 edge
         a/two 80 -> 192.0.2.3 edge
         a/three 80 want=192.0.2.2 -> refused: 192.0.2.2 is kept for a/web; delete that AddressReservation, or request another address
-        b/web 80 -> refused: no available IPs: AddressPool edge has no free IPv4 address; add addresses to a pool, or delete a Service that has one
+        b/web 80 -> refused: no available IPs: AddressPool edge has no free IPv4 address (3 of 3 used); add addresses to a pool, or delete a Service that has one
         a/web 80 prefer -> 192.0.2.2,2001:db8::3 edge
         a/late 80 prefer6 -> 2001:db8:: edge
         a/lost 80 v6 -> 2001:db8::1 edge
@@ -340,6 +340,9 @@ fn what_another_system_gave_is_not_given() {
     let lines = "
         a/one 80 -> 192.0.2.2 edge
         a/two 80 want=192.0.2.1 -> refused: 192.0.2.1 was given to other/web by another system; let one system alone give from a pool, or request another address
+        a/three 80 -> 192.0.2.3 edge
+        a/four 80 -> refused: no available IPs: AddressPool edge has no free IPv4 address (3 of 3 used) and shares its addresses with another system, \
+which gave 192.0.2.1 to other/web: let one system alone give from it; add addresses to a pool, or delete a Service that has one
     ";
     follow(&pools(EDGE), &mut taken, lines);
 }

@@ -58,8 +58,9 @@ impl Place {
 fn a_file_that_became_empty_keeps_what_it_had_until_it_is_deleted() {
     let mut place = Place::with("a");
     fs::write(place.path(), " \n").unwrap();
-    let why = "is empty; what it had before stays until the file is deleted";
-    assert_eq!(place.look(), (vec!["a".to_owned()], vec![why.to_owned()]));
+    let why = "is empty; to end what it had before, delete the file";
+    let said = [why, LAST_GOOD_STAYS].map(str::to_owned).to_vec();
+    assert_eq!(place.look(), (vec!["a".to_owned()], said));
     fs::write(place.path(), "# nothing here any more\n").unwrap();
     assert_eq!(place.look(), (vec![], vec![]));
     place.write("b");
@@ -96,7 +97,7 @@ fn a_document_of_a_kind_that_is_not_read_keeps_no_file_as_it_was() {
     assert_eq!(names, ["bcd"]);
     assert_eq!(
         said,
-        ["Endpoints default/bcd is not read; write an EndpointSlice"]
+        ["line 5, column 1: Endpoints default/bcd is not read; write an EndpointSlice"]
     );
 }
 
@@ -156,4 +157,60 @@ fn nothing_is_sent_before_each_file_was_read_as_it_is() {
     let (names, bad) = place.state();
     assert_eq!(names.len(), 0);
     assert!(bad[0].starts_with("changes whenever"), "{bad:?}");
+}
+
+#[test]
+fn a_file_that_is_broken_when_a_process_begins_keeps_what_the_process_before_has_read() {
+    let mut place = Place::with("a");
+    let table = tempfile::tempdir().unwrap();
+    let begin = |place: &mut Place| {
+        place.files = Files {
+            kept: Some(Kept::beside(table.path())),
+            ..Files::default()
+        };
+        place.look()
+    };
+    assert_eq!(begin(&mut place), (vec!["a".to_owned()], vec![]));
+    let broken = |place: &Place| fs::write(place.path(), "kind: Service\n  metadata: [").unwrap();
+    broken(&place);
+    let (names, said) = begin(&mut place);
+    assert_eq!(names, ["a"], "the broken file costs nothing");
+    assert!(said[0].starts_with("line 2, column "), "{said:?}");
+    assert_eq!(said[1], LAST_GOOD_STAYS);
+    // As long as it is broken, however often a process begins.
+    assert_eq!(begin(&mut place).0, ["a"]);
+    fs::write(place.path(), "").unwrap();
+    assert_eq!(begin(&mut place).0, ["a"]);
+    place.write("bcd");
+    assert_eq!(place.look(), (vec!["bcd".to_owned()], vec![]));
+    broken(&place);
+    assert_eq!(begin(&mut place).0, ["bcd"]);
+    // A file that went away while no process ran is gone, and so is its copy.
+    fs::remove_file(place.path()).unwrap();
+    assert_eq!(begin(&mut place), (vec![], vec![]));
+    broken(&place);
+    let (names, said) = begin(&mut place);
+    assert!(names.is_empty());
+    assert_eq!(said[1], NEVER_GOOD);
+}
+
+#[test]
+fn nobody_else_can_read_a_copy_and_none_is_taken_for_that_of_another_folder() {
+    let mut place = Place::with("a");
+    let table = tempfile::tempdir().unwrap();
+    place.files = Files {
+        kept: Some(Kept::beside(table.path())),
+        ..Files::default()
+    };
+    place.look();
+    let copy = table.path().join(".manifests/web.yaml");
+    let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o777;
+    assert_eq!((mode(&copy), mode(copy.parent().unwrap())), (0o600, 0o700));
+    let kept = Kept::beside(table.path());
+    let text = fs::read_to_string(place.path()).unwrap();
+    assert_eq!(kept.read(&place.path()), Some(text));
+    assert_eq!(kept.read(Path::new("/elsewhere/web.yaml")), None);
+    fs::remove_file(place.path()).unwrap();
+    place.look();
+    assert!(!copy.exists());
 }

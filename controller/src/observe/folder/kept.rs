@@ -1,0 +1,92 @@
+//! The last good content of each manifest, on disk, so that a file that is broken when the process begins loses nothing that was served.
+//! Used by [`super::following`].
+
+use std::ffi::OsStr;
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// A folder with a copy of each manifest, under the name of it. Manifests may hold keys: nobody else can read the copies.
+#[derive(Debug)]
+pub struct Kept {
+    folder: PathBuf,
+}
+
+impl Kept {
+    /// The copies beside a table: in its folder.
+    pub fn beside(table: &Path) -> Self {
+        Self {
+            folder: table.join(FOLDER),
+        }
+    }
+
+    /// The last good content of a manifest. Its copy says of which manifest it is.
+    pub(super) fn read(&self, manifest: &Path) -> Option<String> {
+        let copy = fs::read_to_string(self.copy(manifest)?).ok()?;
+        let (of, text) = copy.split_once('\n')?;
+        (of == of_manifest(manifest)).then(|| text.to_owned())
+    }
+
+    /// Keeps the content of a manifest that can be read.
+    pub(super) fn write(&self, manifest: &Path, text: &str) {
+        if let Err(error) = self.replace(manifest, text) {
+            tracing::warn!(
+                manifest = %manifest.display(),
+                folder = %self.folder.display(),
+                %error,
+                "cannot keep a copy of a manifest: if it is broken when a controller begins, its Services are lost"
+            );
+        }
+    }
+
+    fn replace(&self, manifest: &Path, text: &str) -> io::Result<()> {
+        let copy = self.copy(manifest).ok_or(io::ErrorKind::InvalidFilename)?;
+        let draft = self.folder.join(DRAFT);
+        let mut builder = DirBuilder::new();
+        builder.recursive(true).mode(0o700).create(&self.folder)?;
+        match fs::remove_file(&draft) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let mut options = OpenOptions::new();
+        let mut file = options
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&draft)?;
+        writeln!(file, "{}", of_manifest(manifest))?;
+        file.write_all(text.as_bytes())?;
+        file.sync_data()?;
+        fs::rename(&draft, copy)
+    }
+
+    /// Forgets a manifest that is gone.
+    pub(super) fn forget(&self, manifest: &Path) {
+        if let Some(copy) = self.copy(manifest) {
+            fs::remove_file(copy).ok();
+        }
+    }
+
+    /// Forgets the manifests that are not among these.
+    pub(super) fn forget_others<'a>(&self, manifests: impl Iterator<Item = &'a PathBuf>) {
+        let names: Vec<&OsStr> = manifests.filter_map(|path| path.file_name()).collect();
+        for entry in fs::read_dir(&self.folder).into_iter().flatten().flatten() {
+            if !names.contains(&&*entry.file_name()) {
+                fs::remove_file(entry.path()).ok();
+            }
+        }
+    }
+
+    fn copy(&self, manifest: &Path) -> Option<PathBuf> {
+        Some(self.folder.join(manifest.file_name()?))
+    }
+}
+
+/// The first line of a copy.
+fn of_manifest(manifest: &Path) -> String {
+    format!("# The last good content of {:?}.", manifest.as_os_str())
+}
+
+const FOLDER: &str = ".manifests";
+const DRAFT: &str = ".draft";
