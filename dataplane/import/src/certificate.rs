@@ -15,6 +15,8 @@ impl Importer<'_> {
         let mut bare = blocks(&pem).filter_map(|certificate| bare_name(&certificate));
         if bare.any(|common| is_meant(&common, name)) {
             self.report.differs(line, format!("the certificate in {ca} has {name} as its common name only, which Ballast does not compare, so that TLS with the endpoint fails; give it a subjectAltName, or write verified-name: off"));
+        } else {
+            self.report.note(line, format!("{name} is looked for among the subjectAltNames of the endpoint's certificate alone, and by haproxy in its common name, too; see that it stands there"));
         }
     }
 }

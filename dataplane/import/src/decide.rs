@@ -395,6 +395,9 @@ impl Importer<'_> {
             {
                 return Err(self.closed(line, why));
             }
+            if matches!(does, Does::Allow) {
+                self.lost_allows.insert(line.number);
+            }
             if does.chooses() {
                 let is_unread = self.lost_choices.entry(line.number).or_default();
                 *is_unread |= alternative.has_no_clients;

@@ -177,7 +177,10 @@ impl Importer<'_> {
         let is_client = |value: &str| matches!(value, "%[src]" | "%ci");
         match change {
             Change::Add(value) if !is_client(value) => return None,
-            Change::Set(value) if condition.is_empty() && !value.contains('%') => return None,
+            Change::Set(value) if condition.is_empty() && !value.contains('%') => {
+                proxy.fixes_forwarded_for = Some(line.clone());
+                return None;
+            }
             Change::Remove if condition.is_empty() => {
                 proxy.drops_forwarded_for = Some(line.clone());
                 return None;

@@ -232,7 +232,11 @@ impl Importer<'_> {
     fn serves_nobody(&mut self, proxy: &Proxy, rules: &Rules<'_>) {
         let is_for_all = |step: &&Step| {
             let is_for_all = |one: &Alternative| one.is_about_any_request() && one.clients.is_all();
-            self.spared_nobody.contains(&step.line.number) && step.condition.has(is_for_all)
+            let number = step.line.number;
+            let is_before = |allow: &usize| (proxy.head.number..number).contains(allow);
+            let has_lost =
+                self.spared_nobody.contains(&number) || self.lost_allows.iter().any(is_before);
+            has_lost && step.does.refuses() && step.condition.has(is_for_all)
         };
         if let Some(step) = rules.all_steps().find(is_for_all) {
             let why = format!(
@@ -267,6 +271,10 @@ impl Importer<'_> {
             let told = of.iter().find_map(|of| of.forwarded_for.as_ref());
             let all = of.iter().find_map(|of| of.forwards_all.as_ref());
             let drops = of.iter().find_map(|of| of.drops_forwarded_for.as_ref());
+            let fixed = of.iter().find_map(|of| of.fixes_forwarded_for.as_ref());
+            if let (Some(_), Some(line)) = (told, fixed) {
+                self.report.differs(line, "endpoints get this value alone, and from haproxy the client's address in a second field, too; remove one of the two");
+            }
             of_clients.extend(told.into_iter().chain(drops));
             of_others.extend(all);
             let says = [told.is_some(), all.is_some(), drops.is_some()];

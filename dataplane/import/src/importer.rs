@@ -33,6 +33,8 @@ pub(super) struct Importer<'w> {
     pub(super) reached: HashMap<usize, bool>,
     /// Lines whose exceptions from a denial cannot be looked at, so that they deny more than in haproxy.
     pub(super) spared_nobody: HashSet<usize>,
+    /// Lines that let some clients through and are left out.
+    pub(super) lost_allows: HashSet<usize>,
     /// Lines that lead requests to a backend, and are left out in part; whether because a list of clients cannot be read.
     pub(super) lost_choices: HashMap<usize, bool>,
     /// Names of sections that are disabled.
@@ -63,6 +65,7 @@ impl<'w> Importer<'w> {
             has_folder,
             reached: HashMap::new(),
             spared_nobody: HashSet::new(),
+            lost_allows: HashSet::new(),
             lost_choices: HashMap::new(),
             disabled: HashSet::new(),
             told_clients: HashSet::new(),

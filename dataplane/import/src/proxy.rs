@@ -49,6 +49,8 @@ pub(super) struct Proxy {
     pub(super) forwards_all: Option<Line>,
     /// What clients send as `X-Forwarded-For` does not reach the endpoints.
     pub(super) drops_forwarded_for: Option<Line>,
+    /// The line that gives `X-Forwarded-For` a fixed value.
+    pub(super) fixes_forwarded_for: Option<Line>,
     pub(super) hsts: Option<(Line, u64)>,
     pub(super) edits: Vec<Edit>,
     pub(super) errors: Pages,

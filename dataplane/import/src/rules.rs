@@ -352,9 +352,18 @@ fn target(words: &[&str]) -> Result<Redirect, String> {
         }
     }
     target.drop_query &= target.location.is_none();
-    match leads {
-        true => Ok(target),
-        false => Err(LEADS_NOWHERE.into()),
+    let goes_elsewhere = target.scheme.is_some()
+        || target.host.is_some()
+        || target.port.is_some()
+        || target.path.is_some()
+        || target.location.is_some();
+    match (leads, goes_elsewhere) {
+        (true, true) => Ok(target),
+        (true, false) => Err(
+            "a redirect of Ballast leads to another place than the one asked for; write where to"
+                .into(),
+        ),
+        (false, _) => Err(LEADS_NOWHERE.into()),
     }
 }
 

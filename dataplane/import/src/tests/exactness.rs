@@ -587,3 +587,98 @@ fn who_is_denied_first_gets_no_later_answer() {
         "{text}"
     );
 }
+
+/// The checks of a section are its own: `option` chooses them, and its first rule takes the place of those of the defaults.
+#[test]
+fn checks_are_those_of_the_section() {
+    let of = |defaults: &str, backend: &str| {
+        format!(
+            "defaults\n mode http\n{defaults}\nfrontend f\n bind 127.0.0.1:80\n default_backend b\nbackend b\n{backend}\n server s 10.0.0.1:80 check\n"
+        )
+    };
+    let of_defaults =
+        " option httpchk GET /h\n http-check expect status 204\n http-check expect string NO";
+    for option in [
+        "redis-check",
+        "smtpchk",
+        "pgsql-check",
+        "ssl-hello-chk",
+        "tcp-check",
+    ] {
+        contains(&of(of_defaults, &format!(" option {option}")), "mode: tcp");
+    }
+    says(&of(of_defaults, ""), "path: /h");
+    says(&of(of_defaults, ""), "expect: \"204\"");
+    for (own, path) in [
+        (" option httpchk GET /x", "path: /x"),
+        (" http-check send meth GET uri /x", "path: /x"),
+        (" option httpchk", "method: OPTIONS"),
+    ] {
+        says(&of(of_defaults, own), path);
+        lacks(&of(of_defaults, own), "expect:");
+        lacks(&of(of_defaults, own), "body:");
+    }
+    let tcp = " option tcp-check\n tcp-check send PING\n tcp-check expect string PONG";
+    contains(&of(tcp, " option tcp-check"), "answer-contains: PONG");
+    // Rules without their option, of the section or of its defaults.
+    for rules in [
+        " http-check send meth GET uri /x\n http-check expect status 204",
+        " tcp-check send PING\\n\n tcp-check expect string PONG",
+    ] {
+        for text in [of(rules, ""), of("", rules)] {
+            lacks(&text, "expect");
+            lacks(&text, "answer-contains");
+            contains(&text, "mode: tcp");
+        }
+    }
+    let waiting = " tcp-check send PING\\n\n tcp-check expect string PONG";
+    contains(&of(waiting, " option tcp-check"), "answer-contains: PONG");
+    // What is asked otherwise each time cannot be waited for.
+    let lf = of(
+        "",
+        " option tcp-check\n tcp-check send-lf a%[date]\n tcp-check expect string PONG",
+    );
+    lacks(&lf, "answer-contains");
+    assert_left_out(&lf, 8, "looks no further");
+}
+
+#[test]
+fn a_redirect_to_where_the_client_was_is_left_out_alone() {
+    for redirect in [
+        "redirect prefix / if { path_beg /old }",
+        "redirect prefix / drop-query if { path_beg /old }",
+    ] {
+        let text = http(&format!(" {redirect}"));
+        assert_left_out(&text, 5, "to another place");
+        contains(&text, "default: {service: b}");
+    }
+}
+
+#[test]
+fn a_denial_of_all_behind_a_lost_exception_says_so_first() {
+    for lines in [
+        " http-request allow if { method GET }\n http-request deny",
+        " http-request allow if { src_is_local }\n http-request deny",
+    ] {
+        let told = remarks(&http(lines));
+        assert!(
+            told[0].contains("the frontend f serves nobody: line 6"),
+            "{told:?}"
+        );
+    }
+    let exact = remarks(&http(" http-request deny"));
+    assert!(
+        !exact.iter().any(|remark| remark.contains("serves nobody")),
+        "{exact:?}"
+    );
+}
+
+#[test]
+fn a_fixed_address_of_the_client_beside_its_own_is_told() {
+    let text = http(" option forwardfor\n http-request set-header X-Forwarded-For 10.0.0.1");
+    assert!(
+        remarks(&text)
+            .iter()
+            .any(|remark| remark.contains("in a second field"))
+    );
+}

@@ -244,6 +244,9 @@ pub(crate) fn reason(error: &Error) -> &'static str {
             CertificateError::Other(why) if why.to_string().contains("UnsupportedCertVersion") => {
                 "its certificate is of X.509 version 1; issue one of version 3"
             }
+            CertificateError::Other(why) if why.to_string().contains("CaUsedAsEndEntity") => {
+                "its certificate is one of an authority (CA:TRUE), such as a self-signed one, and is not itself in tls.ca"
+            }
             _ => "its certificate is not valid",
         },
         Error::AlertReceived(_) => "it refused the handshake",

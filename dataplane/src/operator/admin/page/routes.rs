@@ -125,6 +125,9 @@ fn target(shown: &Shown<'_>) -> Markup {
 }
 
 fn place(redirect: &Redirect) -> String {
+    if let Some(location) = &redirect.location {
+        return location.to_string();
+    }
     let mut place = String::new();
     let is_only_scheme = redirect.host.is_none()
         && redirect.port.is_none()
