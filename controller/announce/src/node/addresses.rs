@@ -66,9 +66,11 @@ impl Node {
                     owner: None,
                     since,
                     detail: String::new(),
+                    mode: Some(one.mode),
                 },
             });
             entry.place = place;
+            entry.status.mode = Some(one.mode);
             if entry.interface != chosen {
                 // An interface that goes down keeps its addresses, so the address is removed.
                 self.release(now, one.address);
@@ -357,6 +359,7 @@ impl Node {
                 since
             },
             detail,
+            mode: last.mode,
         };
         self.noted += 1;
         let event = Event::Address(entry.status.clone());
