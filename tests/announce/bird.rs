@@ -149,6 +149,7 @@ protocol bgp edge {
     local 10.77.0.3 as 64513;
     neighbor 10.77.0.1 as 64512;
     hold time 3;
+    connect delay time 1; connect retry time 1; error wait time 1, 1;
     password \"secret\";
     bfd { min rx interval 100 ms; min tx interval 100 ms; multiplier 3; };
     ipv4 { import all; export none; };
