@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, anyhow};
 use ballast_announce::ack::Ack;
-use ballast_announce::shell::{OLDEST_ACK, Options, parse_admin, read, run, table};
+use ballast_announce::shell::{Options, parse_admin, read, run, table};
 use ballast_controller::log::{Format, Level};
 use ballast_controller::settings::WrongFlag;
 use ballast_core::table::{Problem, located};
@@ -144,7 +144,7 @@ pub(super) fn addresses(flags: &Addresses) -> anyhow::Result<()> {
     print(&table(&ack, since.unwrap_or_default()))?;
     let written = fs::metadata(&path).and_then(|ack| ack.modified());
     let age = written.ok().and_then(|written| written.elapsed().ok());
-    match age.filter(|age| *age > OLDEST_ACK) {
+    match age.filter(|age| *age > Ack::OLDEST) {
         None => Ok(()),
         Some(age) => Err(anyhow!(
             "the announcer does not run: {} is {} s old, and the table above shows what was then; see that an announcer of this file runs",

@@ -161,7 +161,9 @@ impl Parts {
         let (answered, announcer) = watch::channel(None);
         // Only events of the cluster say what the announcer answers.
         if let (Some(announcer), Some(_)) = (&self.announcer, &self.client) {
-            tasks.spawn(follow_announcer(announcer.ack(), answered));
+            let ack = flags.announce.announce_ack.clone();
+            let ack = ack.unwrap_or_else(|| announcer.ack());
+            tasks.spawn(follow_announcer(ack, answered));
         }
         let (fetched, pages) = watch::channel(Pages::default());
         tasks.spawn(fetch_pages(self.decisions.clone(), fetched));

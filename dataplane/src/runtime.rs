@@ -463,6 +463,7 @@ fn start_admin(
                 listeners,
                 viewers,
                 auth,
+                announced,
                 ..
             } = side;
             admin::serve(
@@ -471,6 +472,7 @@ fn start_admin(
                 stats,
                 auth,
                 viewers,
+                announced,
                 lend_requests,
                 leaving,
             )

@@ -29,7 +29,7 @@ pub(crate) struct Host {
     /// Capabilities that the announcer is started without, as setpriv names them.
     pub(crate) without: Option<&'static str>,
     data_plane: Option<DataPlane>,
-    number: u8,
+    pub(crate) number: u8,
 }
 
 /// What stands for `ballast`: its runtime socket, and a port at which it takes clients.
@@ -83,14 +83,17 @@ impl Space {
     }
 
     fn ip(&self, words: &str) -> String {
-        let output = self
-            .command("ip")
-            .args(words.split(' '))
-            .output()
-            .expect("ip");
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(output.status.success(), "ip {words}: {said}");
-        String::from_utf8_lossy(&output.stdout).into_owned()
+        let said = self.try_ip(words);
+        said.unwrap_or_else(|said| panic!("ip {words}: {said}"))
+    }
+
+    /// What `ip` says to these words. `Err`: why it does not do it.
+    fn try_ip(&self, words: &str) -> Result<String, String> {
+        let mut command = self.command("ip");
+        let output = command.args(words.split(' ')).output().expect("ip");
+        let [said, failed] = [output.stdout, output.stderr]
+            .map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+        output.status.success().then_some(said).ok_or(failed)
     }
 }
 
@@ -196,6 +199,10 @@ impl Host {
         self.space.ip(words)
     }
 
+    pub(crate) fn try_ip(&self, words: &str) -> Result<String, String> {
+        self.space.try_ip(words)
+    }
+
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
@@ -277,7 +284,7 @@ impl Host {
         let (holder, is_over) = (self.holder(), Arc::clone(&has_ended));
         let port = thread::spawn(move || {
             enter(holder);
-            let listener = TcpListener::bind("0.0.0.0:80").expect("a port");
+            let listener = TcpListener::bind("[::]:80").expect("a port");
             listener.set_nonblocking(true).expect("a socket");
             while !is_over.load(Ordering::Relaxed) {
                 if listener.accept().is_err() {
@@ -394,6 +401,17 @@ pub(crate) fn enter(holder: u32) {
     let network = fs::File::open(format!("/proc/{holder}/ns/net")).expect("a network");
     let kind = Some(LinkNameSpaceType::Network);
     move_into_link_name_space(network.as_fd(), kind).expect("the rights of root");
+}
+
+/// Whether a program that a test needs is not installed: the test is skipped then, and fails in CI.
+pub(crate) fn is_missing(command: &mut Command, package: &str) -> bool {
+    if command.output().is_ok() {
+        return false;
+    }
+    let is_ci = std::env::var("CI").is_ok_and(|ci| ci == "true");
+    assert!(!is_ci, "CI=true, and {package} is not installed");
+    eprintln!("SKIP: {package} is not installed (apt-get install {package})");
+    true
 }
 
 /// Waits for something, with patience for a busy machine.

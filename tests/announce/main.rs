@@ -3,8 +3,11 @@
 //! This program is the announcer as well: `announce FILE`.
 
 mod bird;
+mod drains;
 mod figures;
+mod frr;
 mod hosts;
+mod interfaces;
 mod kernel;
 
 use std::path::Path;
@@ -72,6 +75,10 @@ fn main() -> ExitCode {
             "a_router_knows_an_address_exactly_while_it_is_served",
             bird::routes,
         ),
+        trial(
+            "a_router_of_frr_shares_out_over_both_hosts_that_serve",
+            frr::routes,
+        ),
         trial("a_bad_file_is_refused_whole_and_a_good_one_is_taken", files),
         trial(
             "an_interface_that_was_down_has_no_address_of_another_node",
@@ -90,6 +97,31 @@ fn main() -> ExitCode {
         trial(
             "addresses_of_a_host_whose_programs_all_ended_go_to_the_other",
             kernel::expires,
+        ),
+        trial(
+            "an_address_on_a_vlan_moves_and_leaves_an_interface_that_vanishes",
+            interfaces::vlan,
+        ),
+        trial(
+            "an_address_on_a_bridge_over_a_vlan_moves",
+            interfaces::bridge_over_vlan,
+        ),
+        trial(
+            "an_address_on_an_interface_over_another_moves_and_leaves_one_that_vanishes",
+            interfaces::macvlan,
+        ),
+        trial(
+            "an_address_on_a_bridge_over_a_tunnel_moves",
+            interfaces::bridge_over_vxlan,
+        ),
+        trial(
+            "clients_do_not_notice_that_a_node_is_emptied",
+            drains::hand_over,
+        ),
+        trial_of(
+            3,
+            "nothing_moves_where_packets_are_lost_and_a_node_is_busy",
+            figures::loss,
         ),
         trial("what_a_crash_left_is_found", kernel::left),
         trial(
@@ -110,6 +142,8 @@ fn main() -> ExitCode {
             trial("figures_of_a_thousand_addresses", figures::thousand),
             trial_of(10, "figures_at_rest", figures::at_rest),
             trial("figures_of_a_router", bird::figures),
+            trial("figures_of_hand_overs", drains::hand_over),
+            trial_of(3, "figures_of_loss", figures::loss),
         ]);
     }
     libtest_mimic::run(&Arguments::from_args(), tests).exit_code()

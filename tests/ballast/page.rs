@@ -1,6 +1,7 @@
 //! `ballast`: the page in a real browser: what it shows, how it keeps up, what can be pressed.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
+mod addresses;
 mod browser;
 
 use std::fs;

@@ -20,6 +20,7 @@ use std::time::Duration;
 use ballast_core::table::Problem;
 use serde::{Deserialize, Serialize};
 
+pub use ballast_core::announce_ack::Mode;
 pub use bgp::{Advertisement, Bfd, Bgp, Bird, Community, Password, Peer};
 pub use check::MOST_ADDRESSES;
 pub use schema::schema;
@@ -109,16 +110,6 @@ impl Address {
 
 const fn yes() -> bool {
     true
-}
-
-/// How the network learns where an address is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Mode {
-    /// One node holds it and answers ARP or neighbour discovery.
-    L2,
-    /// Routers learn it from every node that can serve it.
-    Bgp,
 }
 
 /// When a node that was away gets its addresses back.

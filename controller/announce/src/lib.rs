@@ -15,7 +15,6 @@
 
 #![deny(unsafe_code)]
 
-pub mod ack;
 pub mod bgp;
 pub mod file;
 pub mod frames;
@@ -28,3 +27,5 @@ pub mod owner;
 pub mod sealed;
 pub mod shell;
 pub mod standing;
+
+pub use ballast_core::announce_ack as ack;

@@ -207,7 +207,7 @@ impl Reporter {
         }
     }
 
-    /// Shows that this process runs: the time of the ack is at most [`OLDEST_ACK`] ago.
+    /// Shows that this process runs: the time of the ack is at most [`Ack::OLDEST`] ago.
     fn beat(&mut self) {
         let is_due = self.beat.is_none_or(|last| last.elapsed() >= BEAT_EVERY);
         // An ack that cannot be written is an old one.
@@ -270,8 +270,6 @@ impl Reporter {
     }
 }
 
-/// The age of an ack is more only if its announcer does not run.
-pub const OLDEST_ACK: Duration = Duration::from_secs(20);
 const BEAT_EVERY: Duration = Duration::from_secs(5);
 /// For changes that inotify does not report.
 const LOOK_EVERY: Duration = Duration::from_secs(1);

@@ -65,7 +65,7 @@ impl Announcer {
         })
     }
 
-    /// The path of the announcer's acks.
+    /// The path of the announcer's acks, unless another one is named.
     pub(crate) fn ack(&self) -> PathBuf {
         self.path.with_file_name("announce-ack.json")
     }

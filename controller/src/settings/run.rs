@@ -86,6 +86,9 @@ pub struct AnnounceFlags {
     /// Write the file of `ballast-controller announce` here: the addresses of pools that this node serves
     #[arg(long, env = "BALLAST_ANNOUNCE_FILE", value_name = "PATH")]
     pub announce_file: Option<PathBuf>,
+    /// Where the announcer writes its ack [default: announce-ack.json beside --announce-file]
+    #[arg(long, env = "BALLAST_ANNOUNCE_ACK", value_name = "PATH")]
+    pub announce_ack: Option<PathBuf>,
     /// The UDP port at which the announcers of all nodes take datagrams of each other
     #[arg(long, env = "BALLAST_ANNOUNCE_PORT", value_name = "PORT", default_value_t = super::MEMBERS_PORT, value_parser = clap::value_parser!(u16).range(1..))]
     pub announce_port: u16,

@@ -16,7 +16,7 @@
 //! | [`overrides`] | which values operators override: an input of `compile`, kept across swaps |
 //! | [`loops`] | which endpoints are Ballast's own frontends, and to which of them no client may be sent |
 //! | [`mod@change`] | which sockets to open and to close, and which endpoints were removed: [`change::change()`] |
-//! | [`ack`] | what the controller is answered: [`Ack`](ack::Ack) |
+//! | [`ack`] | what the controller is answered: [`Ack`](ack::Ack); [`announce_ack`]: what the announcer answers, who has which address |
 //!
 //! For each connection, by a worker that reads the [`plan`] and never waits:
 //!
@@ -88,6 +88,7 @@
 pub mod ack;
 pub mod admit;
 pub mod affinity;
+pub mod announce_ack;
 pub mod answer;
 pub mod backends;
 pub mod backoff;

@@ -6,6 +6,7 @@
 pub(crate) mod auth;
 
 mod action;
+mod announced;
 mod connections;
 mod early;
 mod events;
@@ -17,6 +18,7 @@ mod permission;
 mod query;
 mod viewers;
 
+pub(crate) use announced::AnnouncerAck;
 pub use early::EarlyAdmin;
 pub(crate) use listeners::{CommandLine, Listeners, Purpose, Wanted, admin_addresses};
 pub(crate) use viewers::Viewers;
@@ -52,6 +54,7 @@ pub(crate) async fn serve(
     stats: Arc<Statistics>,
     auth: Option<Auth>,
     viewers: Viewers,
+    announced: Option<AnnouncerAck>,
     mut lend_requests: LendRequests,
     leaving: impl Future<Output = Option<Arc<HandedSockets>>>,
 ) {
@@ -60,7 +63,7 @@ pub(crate) async fn serve(
     tokio::task::spawn_local(vital("counting", stats::watch(Arc::clone(&stats))));
     // Without an address, nothing was logged of who may see the page.
     let mut logged = (!listeners.bound().is_empty()).then(|| viewers.clone());
-    let handler = Rc::new(Handler::new(Arc::clone(&stats), auth, viewers));
+    let handler = Rc::new(Handler::new(Arc::clone(&stats), auth, viewers, announced));
     let connections = Connections::new(Rc::clone(&handler));
     let handed = loop {
         let now = wanted.borrow_and_update().clone();

@@ -37,8 +37,8 @@ pub(crate) enum Fault {
     Unreadable(io::Error),
     /// It is not a regular file.
     NoFile(&'static str),
-    /// It is larger than [`MAX_SIZE`] bytes.
-    TooLarge,
+    /// It is larger than so many bytes.
+    TooLarge(u64),
     /// The table does not name it.
     NotNamed,
 }
@@ -52,7 +52,7 @@ impl Fault {
                 "put the file there: a relative path refers to the folder of the table".to_owned()
             }
             Self::NoFile(_) => "name a plain file".to_owned(),
-            Self::TooLarge => format!("name one of at most {} MiB", MAX_SIZE >> 20),
+            Self::TooLarge(most) => format!("name one of at most {} MiB", most >> 20),
             Self::NotNamed => "name it in the table".to_owned(),
         };
         Problem::new(at, format!("{}: {self}", file.display()), remedy)
@@ -64,7 +64,7 @@ impl fmt::Display for Fault {
         match self {
             Self::Unreadable(error) => error.fmt(f),
             Self::NoFile(what) => write!(f, "is {what}, not a file"),
-            Self::TooLarge => write!(f, "has more than {} MiB", MAX_SIZE >> 20),
+            Self::TooLarge(most) => write!(f, "has more than {} MiB", most >> 20),
             Self::NotNamed => f.write_str("is not named by the table"),
         }
     }
@@ -93,7 +93,7 @@ pub(crate) fn allow() -> String {
 
 /// Checks that the file can be used.
 pub(crate) fn check(path: &Path) -> Result<(), Fault> {
-    open(path).map(drop)
+    open(path, MAX_SIZE).map(drop)
 }
 
 /// The files that a table names, by their names in the table. Each is read once.
@@ -129,18 +129,23 @@ impl NamedFiles {
 
 /// The content of the file.
 fn read(path: &Path) -> Result<Vec<u8>, Fault> {
+    read_at_most(MAX_SIZE, path)
+}
+
+/// Reads a regular file of at most so many bytes.
+pub(crate) fn read_at_most(most: u64, path: &Path) -> Result<Vec<u8>, Fault> {
     let mut bytes = Vec::new();
-    let mut file = open(path)?.take(MAX_SIZE + 1);
+    let mut file = open(path, most)?.take(most + 1);
     file.read_to_end(&mut bytes)?;
     match file.limit() {
         // The file has grown since it was opened.
-        0 => Err(Fault::TooLarge),
+        0 => Err(Fault::TooLarge(most)),
         _ => Ok(bytes),
     }
 }
 
 /// Opens a regular file. Merely opening something else may block or have side effects.
-fn open(path: &Path) -> Result<Opened, Fault> {
+fn open(path: &Path, most: u64) -> Result<Opened, Fault> {
     if let Some(what) = other_kind(fs::metadata(path)?.file_type()) {
         return Err(Fault::NoFile(what));
     }
@@ -150,8 +155,8 @@ fn open(path: &Path) -> Result<Opened, Fault> {
     if let Some(what) = other_kind(entry.file_type()) {
         return Err(Fault::NoFile(what));
     }
-    if entry.len() > MAX_SIZE {
-        return Err(Fault::TooLarge);
+    if entry.len() > most {
+        return Err(Fault::TooLarge(most));
     }
     Ok(file)
 }

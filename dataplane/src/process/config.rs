@@ -22,6 +22,8 @@ pub struct Config {
     /// The file of users who may see the admin side and change things there; `None`: the table's `stats.source-ranges` say who
     /// may see it, and no user may change anything.
     pub stats_auth_file: Option<PathBuf>,
+    /// The ack of the announcer beside this process, for the page; `None`: there is no announcer.
+    pub announce_ack: Option<PathBuf>,
     /// The runtime socket; `None`: no socket.
     pub socket: Option<PathBuf>,
     /// The mode and the group of the runtime socket's file.
@@ -50,6 +52,7 @@ impl Config {
             admin: Admin::FromTable,
             healthz: Admin::FromTable,
             stats_auth_file: None,
+            announce_ack: None,
             socket: None,
             socket_access: Access::OWNER,
             monitor_socket: None,

@@ -104,6 +104,10 @@ impl Rights {
             // The table may be a link to another folder.
             files.0.push((folder_of(&table), FileAccess::Read));
         }
+        if let Some(ack) = &config.announce_ack {
+            // What is wrong with it is said on the page: it is no reason to serve nothing.
+            files.0.push((parent_of(ack), FileAccess::Read));
+        }
         if config.ack.is_none() && config.table.is_dir() {
             files.0.push((config.table.clone(), FileAccess::Write));
         }

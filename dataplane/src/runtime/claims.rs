@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::operator::admin::auth::Auth;
 use crate::operator::admin::{
-    CommandLine, EarlyAdmin, Listeners, Purpose, Viewers, Wanted, admin_addresses,
+    AnnouncerAck, CommandLine, EarlyAdmin, Listeners, Purpose, Viewers, Wanted, admin_addresses,
 };
 use crate::os::threads::lock;
 use crate::process::config::{Access, Config, Level};
@@ -105,6 +105,7 @@ pub(super) struct AdminSide {
     pub(super) locks: InstanceLocks,
     pub(super) listeners: Listeners,
     pub(super) viewers: Viewers,
+    pub(super) announced: Option<AnnouncerAck>,
     pub(super) commands: Vec<(UnixListener, Level)>,
     /// Where the next process asks for the sockets.
     pub(super) handover: Option<UnixListener>,
@@ -176,6 +177,7 @@ impl Claims {
                 locks,
                 listeners,
                 viewers,
+                announced: config.announce_ack.clone().map(AnnouncerAck::at),
                 commands,
                 handover,
                 taken: taken.unwrap_or_else(cancelled),

@@ -20,14 +20,14 @@ use crate::process::{Process, until};
 use support::program::program;
 
 /// A load balancer node with an announcer.
-struct Edge<'a> {
-    node: LbNode<'a>,
+pub(crate) struct Edge<'a> {
+    pub(crate) node: LbNode<'a>,
     announcer: Option<Process>,
-    folder: PathBuf,
+    pub(crate) folder: PathBuf,
 }
 
 impl<'a> Edge<'a> {
-    fn prepare(corner: &'a Corner<'_>, name: &str) -> Self {
+    pub(crate) fn prepare(corner: &'a Corner<'_>, name: &str) -> Self {
         let mut node = LbNode::prepare(corner, name, &[]);
         let folder = node.table_folder();
         let key = corner.folder.path().join("members.key");
@@ -49,12 +49,12 @@ impl<'a> Edge<'a> {
         folder.with_file_name("sock")
     }
 
-    fn start_dataplane(&mut self) {
+    pub(crate) fn start_dataplane(&mut self) {
         let socket = Self::socket(&self.folder).display().to_string();
         self.node.start_dataplane_with(&["--socket", &socket]);
     }
 
-    fn start_announcer(&mut self) {
+    pub(crate) fn start_announcer(&mut self) {
         let mut command = program("ballast-controller");
         let file = self.folder.join("announce.yaml");
         command.arg("announce").arg("--file").arg(file);
@@ -109,7 +109,7 @@ fn ask() -> io::Result<String> {
 }
 
 /// As the component of kustomize does.
-fn let_nodes_read(corner: &Corner<'_>) {
+pub(crate) fn let_nodes_read(corner: &Corner<'_>) {
     let account = &corner.home;
     let name = format!("ballast-announce-{}", corner.name);
     corner.apply(&format!(
@@ -210,6 +210,8 @@ fn an_address_is_on_one_node_that_serves_and_moves_when_that_one_leaves_or_dies(
             edges[second].state() == "not-ours"
         });
 
+        cordon(corner, &edges[first]);
+
         // The label goes: the other node takes the address, and this one serves on. A connection does not move with its address, so
         // the one that was open at that moment may fail.
         let client = Client::start();
@@ -250,6 +252,20 @@ fn an_address_is_on_one_node_that_serves_and_moves_when_that_one_leaves_or_dies(
         });
         until("nobody has the address", || ask().is_err());
     });
+}
+
+/// A cordon moves nothing, and no client notices it.
+fn cordon(corner: &Corner<'_>, edge: &Edge<'_>) {
+    let client = Client::start();
+    for is_cordoned in [true, false] {
+        let patch = json!({"spec": {"unschedulable": is_cordoned}});
+        corner.patch("Node", &edge.node.name, &patch);
+        support::pause(Duration::from_secs(1));
+        assert_eq!(edge.state(), "held");
+    }
+    let (answered, failed, longest) = client.end();
+    println!("cordon: {answered} answered, {failed} not, {longest:?} without an answer");
+    assert!(answered > 0 && failed == 0, "{answered} and {failed}");
 }
 
 tests![an_address_is_on_one_node_that_serves_and_moves_when_that_one_leaves_or_dies];

@@ -159,9 +159,20 @@ fn every_overlay_is_taken_and_changes_what_it_is_for() {
                 if let Some(chart) = helm {
                     assert_same(&chart.expect("a chart"), &text);
                 }
-                // Its file is out of reach of what speaks with clients.
-                let data_plane = spec["containers"][0]["volumeMounts"].to_string();
-                assert!(!data_plane.contains("announce"), "{data_plane}");
+                // Its file is out of reach of what speaks with clients, which reads its ack alone.
+                let mounts = spec["containers"][0]["volumeMounts"].as_array();
+                let mounts = mounts.into_iter().flatten();
+                let mounts: Vec<_> = mounts.map(|one| (&one["name"], &one["readOnly"])).collect();
+                let unset = Value::Null;
+                let [table, socket, ack] = ["table", "socket", "announced"].map(Value::from);
+                assert_eq!(
+                    mounts,
+                    [
+                        (&table, &unset),
+                        (&socket, &unset),
+                        (&ack, &Value::from(true))
+                    ]
+                );
                 let rights = &announcer["securityContext"]["capabilities"]["add"];
                 assert_eq!(
                     *rights,

@@ -47,6 +47,7 @@ mod pools;
 mod publish;
 mod restored;
 mod rights;
+mod routers;
 mod status;
 mod traffic;
 mod trouble;
@@ -71,6 +72,7 @@ fn main() -> ExitCode {
         publish::TESTS,
         restored::TESTS,
         rights::TESTS,
+        routers::TESTS,
         status::TESTS,
         traffic::TESTS,
         trouble::TESTS,

@@ -333,22 +333,30 @@ fn addresses_that_metallb_gave_are_taken_over_as_they_are() {
 
 /// As much of MetalLB's kind as is read.
 pub(crate) fn make_the_kind_of_metallb(corner: &Corner<'_>) {
-    let names =
-        json!({"kind": "IPAddressPool", "plural": "ipaddresspools", "singular": "ipaddresspool"});
+    make_kinds_of_metallb(corner, &[("IPAddressPool", "ipaddresspools", "v1beta1")]);
+}
+
+/// Makes kinds of MetalLB: each with its plural and its version.
+pub(crate) fn make_kinds_of_metallb(corner: &Corner<'_>, kinds: &[(&str, &str, &str)]) {
     let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
-    let kind = json!({
-        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-        "metadata": {"name": "ipaddresspools.metallb.io"},
-        "spec": {
-            "group": "metallb.io", "scope": "Namespaced", "names": names,
-            "versions": [{
-                "name": "v1beta1", "served": true, "storage": true,
-                "schema": {"openAPIV3Schema": schema},
-            }],
-        },
-    });
-    apply(corner.yard, corner.plane, &kind, &[]).expect("a kind");
-    until_established(corner.plane, "ipaddresspools.metallb.io");
+    for (kind, plural, version) in kinds {
+        let names = json!({"kind": kind, "plural": plural, "singular": kind.to_lowercase()});
+        let object = json!({
+            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": {"name": format!("{plural}.metallb.io")},
+            "spec": {
+                "group": "metallb.io", "scope": "Namespaced", "names": names,
+                "versions": [{
+                    "name": version, "served": true, "storage": true,
+                    "schema": {"openAPIV3Schema": schema},
+                }],
+            },
+        });
+        apply(corner.yard, corner.plane, &object, &[]).expect("a kind");
+    }
+    for (_, plural, _) in kinds {
+        until_established(corner.plane, &format!("{plural}.metallb.io"));
+    }
 }
 
 fn until_established(plane: &Plane, kind: &str) {

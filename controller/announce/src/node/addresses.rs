@@ -45,10 +45,11 @@ impl Node {
             };
             let chosen = chosen.map(|interface| interface.index);
             if !self.entries.contains(one.address) {
-                self.begin_entry(now, one.address, place, chosen);
+                self.begin_entry(now, one, place, chosen);
             }
             let before = self.entries.change(one.address, |entry| {
                 entry.place = place;
+                entry.status.mode = Some(one.mode);
                 entry.interface
             });
             if before.flatten() != chosen {
@@ -60,22 +61,17 @@ impl Node {
         }
     }
 
-    fn begin_entry(
-        &mut self,
-        now: Duration,
-        address: IpAddr,
-        place: usize,
-        interface: Option<u32>,
-    ) {
+    fn begin_entry(&mut self, now: Duration, one: &Address, place: usize, interface: Option<u32>) {
         let status = Status {
-            address,
+            address: one.address,
             state: AckState::NotReady,
             owner: None,
             since: self.wall(now),
             detail: String::new(),
+            mode: Some(one.mode),
         };
         let entry = Entry::new(interface, place, status);
-        self.entries.insert(address, entry);
+        self.entries.insert(one.address, entry);
     }
 
     /// A frame came to an interface.
@@ -400,6 +396,7 @@ impl Node {
                     false => since,
                 },
                 detail,
+                mode: last.mode,
             };
             Some(entry.status.clone())
         });

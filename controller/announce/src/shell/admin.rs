@@ -127,7 +127,7 @@ pub fn table(ack: &Ack, now: Duration) -> String {
         rows.push([
             one.address.to_string(),
             one.owner.clone().unwrap_or_else(|| "-".to_owned()),
-            word(one.state).to_owned(),
+            one.state.word().to_owned(),
             age(now.saturating_sub(Duration::from_millis(one.since))),
             one.detail.clone(),
         ]);
@@ -154,16 +154,6 @@ fn age(time: Duration) -> String {
         seconds @ ..7200 => format!("{}m", seconds / 60),
         seconds @ ..172_800 => format!("{}h", seconds / 3600),
         seconds => format!("{}d", seconds / 86_400),
-    }
-}
-
-const fn word(state: State) -> &'static str {
-    match state {
-        State::Held => "held",
-        State::NotOurs => "not-ours",
-        State::Conflict => "conflict",
-        State::NoInterface => "no-interface",
-        State::NotReady => "not-ready",
     }
 }
 
@@ -339,6 +329,7 @@ mod tests {
             owner: owner.map(str::to_owned),
             since: 0,
             detail: String::new(),
+            mode: None,
         };
         let file =
             crate::file::parse(include_bytes!("../../../../templates/announce-full.yaml")).unwrap();

@@ -269,6 +269,14 @@ pub(crate) struct Run {
         value_name = "PATH"
     )]
     pub(crate) stats_auth_file: Option<PathBuf>,
+    /// The ack of the announcer of this host: the page shows which addresses are held here
+    #[arg(
+        long,
+        hide_short_help = true,
+        env = "BALLAST_ANNOUNCE_ACK",
+        value_name = "PATH"
+    )]
+    pub(crate) announce_ack: Option<PathBuf>,
     /// Where commands are taken, by haproxy's line protocol: a unix socket
     #[arg(long, env = "BALLAST_SOCKET", value_name = "PATH")]
     pub(crate) socket: Option<PathBuf>,

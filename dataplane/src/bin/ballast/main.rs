@@ -314,6 +314,7 @@ fn config(run: &Run) -> Config {
         admin: cli::admin(&run.admin),
         healthz: cli::admin(&run.healthz),
         stats_auth_file: run.stats_auth_file.clone(),
+        announce_ack: run.announce_ack.clone(),
         table: run.table.clone(),
         socket: run.socket.clone(),
         socket_access: Access {

@@ -20,6 +20,7 @@ use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
 
 use super::action::{self, Outcome};
+use super::announced::{Announced, AnnouncerAck};
 use super::events::Events;
 use super::gzip;
 use super::listeners::Purpose;
@@ -42,6 +43,8 @@ pub(super) struct Handler {
     readers: Arc<Semaphore>,
     /// What readers of events were sent last.
     recent: RefCell<Option<(Instant, Arc<Snapshot>)>>,
+    /// The ack of the announcer beside this process, where there is one.
+    announced: Option<AnnouncerAck>,
 }
 
 /// The client of a connection to the admin side, and the deadline of the connection.
@@ -56,7 +59,12 @@ pub(super) struct Peer {
 pub(super) type Reply = Response<UnsyncBoxBody<Bytes, Infallible>>;
 
 impl Handler {
-    pub(super) fn new(stats: Arc<Statistics>, auth: Option<Auth>, viewers: Viewers) -> Self {
+    pub(super) fn new(
+        stats: Arc<Statistics>,
+        auth: Option<Auth>,
+        viewers: Viewers,
+        announced: Option<AnnouncerAck>,
+    ) -> Self {
         Self {
             stats,
             auth,
@@ -64,6 +72,7 @@ impl Handler {
             renderings: Arc::new(Semaphore::new(MOST_RENDERINGS)),
             readers: Arc::new(Semaphore::new(MOST_READERS)),
             recent: RefCell::new(None),
+            announced,
         }
     }
 
@@ -88,6 +97,11 @@ impl Handler {
                 snapshot
             }
         }
+    }
+
+    /// What the announcer beside this process says now. `None`: there is none.
+    pub(super) fn announced(&self) -> Option<Arc<Announced>> {
+        self.announced.as_ref().map(AnnouncerAck::read)
     }
 
     pub(super) async fn answer(self: &Rc<Self>, request: Request<Incoming>, peer: Peer) -> Reply {
@@ -177,7 +191,8 @@ impl Handler {
     }
 
     async fn page(&self, view: View, gzip: bool) -> Reply {
-        let page = |snapshot| page::page(&self.stats, snapshot, view);
+        let announced = self.announced();
+        let page = |snapshot| page::page(&self.stats, snapshot, announced, view);
         let mut reply = self.rendered("text/html; charset=utf-8", gzip, page).await;
         for (name, value) in [
             // Posts must say where they come from.

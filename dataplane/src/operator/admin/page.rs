@@ -2,6 +2,7 @@
 //!
 //! All markup is written here, from one snapshot: the script only replaces cells.
 
+mod addresses;
 mod cells;
 mod certificates;
 mod changes;
@@ -25,11 +26,17 @@ use sha2::{Digest, Sha256};
 use self::line::Line;
 use self::rows::{Listed, Listing};
 use self::view::Show;
+use super::announced::Announced;
 use crate::stats::{Chunks, Progress, ServiceStats, Snapshot, Statistics};
 
 /// The page, piece by piece.
-pub(super) fn page(stats: &Arc<Statistics>, snapshot: Arc<Snapshot>, view: View) -> Chunks {
-    let listing = Listing::of(stats, snapshot, view);
+pub(super) fn page(
+    stats: &Arc<Statistics>,
+    snapshot: Arc<Snapshot>,
+    announced: Option<Arc<Announced>>,
+    view: View,
+) -> Chunks {
+    let listing = Listing::of(stats, snapshot, announced, view);
     let mut place = None;
     Chunks::new(move |out| {
         let service = place.map(|place| listing.service(place));
@@ -94,6 +101,7 @@ fn beginning(listing: &Listing) -> Markup {
                 (pages(&listing.frontends, |page| view.with(|view| view.frontends_page = page)))
             }
         }
+        (addresses::section(listing))
         @if listing.http().next().is_some() {
             section id="http" {
                 h2 { "HTTP" }

@@ -9,6 +9,7 @@ use serde::Serialize;
 use super::line::Line;
 use super::rows::Listing;
 use super::view::View;
+use crate::operator::admin::announced::Announced;
 use crate::stats::{Snapshot, Statistics};
 
 /// One reader, and the state of the page that they were sent.
@@ -45,8 +46,9 @@ impl Changes {
         &mut self,
         stats: &Arc<Statistics>,
         snapshot: Arc<Snapshot>,
+        announced: Option<Arc<Announced>>,
     ) -> Vec<u8> {
-        let listing = Listing::of(stats, snapshot, self.view.clone());
+        let listing = Listing::of(stats, snapshot, announced, self.view.clone());
         let lines: Vec<Line> = listing.lines().collect();
         let shape = listing.shape();
         if self.shape != shape {

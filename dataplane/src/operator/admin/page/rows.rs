@@ -12,6 +12,7 @@ use super::cells::{certificates, class_of, last_check, not_so, reasons, status, 
 use super::line::{Cell, Line, cell, cells};
 use super::text::{Graph, Lasted, Shown, bad, count, exact, or_dash, size};
 use super::view::{View, is_wrong, is_wrong_frontend};
+use crate::operator::admin::announced::Announced;
 use crate::stats::{
     EndpointStats, FrontendStats, Mode, Of, ServiceStats, Snapshot, Statistics, StatusKind,
 };
@@ -20,6 +21,8 @@ use crate::stats::{
 pub(super) struct Listing {
     stats: Arc<Statistics>,
     pub(super) snapshot: Arc<Snapshot>,
+    /// What the announcer beside this process says. `None`: there is none.
+    pub(super) announced: Option<Arc<Announced>>,
     pub(super) view: View,
     pub(super) frontends: Listed,
     pub(super) services: Listed,
@@ -35,7 +38,12 @@ pub(super) struct Listed {
 }
 
 impl Listing {
-    pub(super) fn of(stats: &Arc<Statistics>, snapshot: Arc<Snapshot>, view: View) -> Self {
+    pub(super) fn of(
+        stats: &Arc<Statistics>,
+        snapshot: Arc<Snapshot>,
+        announced: Option<Arc<Announced>>,
+        view: View,
+    ) -> Self {
         let frontends = snapshot.frontends.iter();
         let frontends = frontends.map(|one| view.takes_frontend(one));
         let services = snapshot.services.iter();
@@ -45,6 +53,7 @@ impl Listing {
             frontends: Listed::of(frontends, view.frontends_page),
             services: Listed::of(services, view.page),
             snapshot,
+            announced,
             view,
         }
     }
@@ -79,6 +88,8 @@ impl Listing {
         [self.facts(), self.tiles()]
             .into_iter()
             .chain(self.frontends().map(|frontend| self.frontend(frontend)))
+            .chain(self.announcer())
+            .chain(self.addresses())
             .chain(self.http())
             .chain(self.datagrams())
             .chain(self.routes())
@@ -105,6 +116,7 @@ impl Listing {
         for frontend in self.frontends() {
             frontend.iid.hash(&mut hasher);
         }
+        self.hash_addresses(&mut hasher);
         self.hash_routes(&mut hasher);
         self.hash_certificates(&mut hasher);
         for service in self.services() {

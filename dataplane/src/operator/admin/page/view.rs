@@ -1,5 +1,6 @@
 //! Which part of everything a page shows: the words in its address.
 
+use ballast_core::announce_ack::{State, Status};
 use ballast_core::table::Route;
 use ballast_core::words;
 
@@ -167,6 +168,20 @@ impl View {
             || self.finds_certificate(frontend)
             || spec.description.iter().any(|text| self.finds(text))
             || spec.labels.iter().any(|(_, text)| self.finds(text))
+    }
+
+    pub(super) fn takes_address(&self, one: &Status) -> bool {
+        let is_shown = match self.show {
+            Show::All => true,
+            Show::Wrong => one.state != State::Held && one.state != State::NotOurs,
+            Show::ByHand => false,
+        };
+        let words = [one.state.word(), &one.detail];
+        let mut words = words.into_iter().chain(one.owner.as_deref());
+        is_shown
+            && (self.search.is_empty()
+                || self.finds(&one.address.to_string())
+                || words.any(|word| self.finds(word)))
     }
 
     /// Whether the route is one of those that are searched for, by its name, or by its host and path.
