@@ -210,7 +210,7 @@ impl Importer<'_> {
             && denial.is_some()
             && let Some((_, rule)) = own.find(|(_, rule)| rule.does.denies())
         {
-            self.report.differs(&rule.line, NO_ANSWER);
+            self.report.note(&rule.line, NO_ANSWER);
         }
         Ok(denial.into_iter().chain(steps).collect())
     }

@@ -118,16 +118,15 @@ impl Files {
             let digest = self.digests.get(name);
             if digest == member.told {
                 member.differs = None;
-            } else if let Some(difference) = &mut member.differs {
-                difference
-                    .known
-                    .retain(|address, _| has.contains_key(address));
             } else {
-                // The same file usually comes to the member as well, a moment later.
-                member.differs = Some(Difference {
+                let difference = member.differs.get_or_insert_with(|| Difference {
+                    // The same file usually comes to the member as well, a moment later.
                     ask: now + GRACE,
                     ..Difference::after_agreement(now, old, name, before.get(name))
                 });
+                difference
+                    .known
+                    .retain(|address, _| has.contains_key(address));
             }
         }
     }

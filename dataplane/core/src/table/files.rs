@@ -26,8 +26,8 @@ pub fn stream_binds(table: &RoutingTable) -> Vec<(String, Bind)> {
     for (index, frontend) in table.frontends.iter().enumerate() {
         if !frontend.protocol.is_udp() {
             let places = frontend.bind.iter().enumerate();
-            let named = places
-                .map(|(place, bind)| (format!("frontends[{index}].bind[{place}]"), bind.clone()));
+            let named =
+                places.map(|(place, bind)| (format!("frontends[{index}].bind[{place}]"), *bind));
             binds.extend(named);
         }
     }

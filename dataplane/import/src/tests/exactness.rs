@@ -639,7 +639,7 @@ fn checks_are_those_of_the_section() {
         " option tcp-check\n tcp-check send-lf a%[date]\n tcp-check expect string PONG",
     );
     lacks(&lf, "answer-contains");
-    assert_left_out(&lf, 8, "looks no further");
+    assert_left_out(&lf, 9, "looks no further");
 }
 
 #[test]

@@ -333,8 +333,11 @@ impl Takeover {
     /// Leaves all sockets but these to the process before, which accepts who waits there: its plan says where they go.
     pub(crate) fn leave_but(&mut self, wanted: &[SocketKey]) {
         let wanted: HashSet<&SocketKey> = wanted.iter().collect();
-        let left = self.sockets.extract_if(.., |key, _| !wanted.contains(key));
-        for (place, _) in left.flat_map(|(_, sockets)| sockets) {
+        let all = std::mem::take(&mut self.sockets).into_iter();
+        let (kept, left): (BTreeMap<_, _>, BTreeMap<_, _>) =
+            all.partition(|(key, _)| wanted.contains(key));
+        self.sockets = kept;
+        for (place, _) in left.into_values().flatten() {
             self.left.push(place);
             self.inherited -= 1;
         }

@@ -255,12 +255,14 @@ fn admin_problems(binds: &[(String, Bind)], stats: &Stats, admin: &Admin) -> Vec
         .filter(|(_, bind)| own.iter().any(|own| own.overlaps(bind)));
     taken
         .map(|(at, bind)| {
+            let verb = if own.contains(bind) {
+                "is"
+            } else {
+                "overlaps with"
+            };
             Problem::new(
                 at,
-                match own.contains(bind) {
-                    true => format!("{bind} is Ballast's own admin address"),
-                    false => format!("{bind} overlaps with Ballast's own admin address"),
-                },
+                format!("{bind} {verb} Ballast's own admin address"),
                 "choose another port, or move the admin address: stats.bind in the table, or --admin here and for `ballast run`",
             )
         })
