@@ -174,7 +174,12 @@ impl Node {
     }
 
     /// The system did not put the address on the interface.
-    pub fn refused(&mut self, now: Duration, address: IpAddr, why: String) {
+    pub fn refused(&mut self, now: Duration, interface: u32, address: IpAddr, why: String) {
+        let entry = self.entries.get(address);
+        // Of another interface than it is meant for by now, nothing is known by that.
+        if entry.is_none_or(|entry| entry.interface != Some(interface)) {
+            return;
+        }
         let known = self.entries.change(address, |entry| entry.bar(now, why));
         if known.is_some() {
             self.is_stale = true;

@@ -195,14 +195,21 @@ impl EventWriter {
                 self.queue(&mut work, event);
             }
             let event = failed.take().or_else(|| work.queue.pop());
-            let Some(event) = event.or_else(|| limits.summary(clock::now())) else {
-                if self.wait(&mut work).await {
+            let summary = || {
+                let leads = self.leading.is_now();
+                leads.then(|| limits.summary(clock::now())).flatten()
+            };
+            let Some(event) = event.or_else(summary) else {
+                if self.wait(&mut work, limits.next()).await {
                     continue;
                 }
                 return;
             };
             if failures == 0 {
-                match limits.of(&event, clock::now()) {
+                // What an earlier leader has told is there, and is only counted up.
+                let told = &work.announced;
+                let comes_again = told.stands(&event) && !told.is_first(&event);
+                match limits.of(&event, comes_again, clock::now()) {
                     Limit::Allowed => {}
                     Limit::TooMany => {
                         self.lose(&mut work, &event);
@@ -237,10 +244,11 @@ impl EventWriter {
         }
     }
 
-    /// Waits until there may be something to write. Returns whether there ever can be.
-    async fn wait(&mut self, work: &mut Work) -> bool {
+    /// Waits until there may be something to write: a summary is due at this time. Returns whether there ever can be.
+    async fn wait(&mut self, work: &mut Work, summary: Option<Duration>) -> bool {
         let leads = self.leading.is_now();
-        let again = work.announced.next();
+        let again = work.announced.next().into_iter();
+        let again = again.chain(summary.filter(|_| leads)).min();
         tokio::select! {
             changed = self.decisions.changed(), if leads => match changed {
                 Ok(()) => self.decisions.mark_changed(),

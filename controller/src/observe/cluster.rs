@@ -262,10 +262,21 @@ impl View {
                     event.change(Service::forget_publication);
                 }
                 self.note_version(&event);
-                let matters = self.matters_to_proofs(&event);
                 let is_unreadable = self.settings.role != Role::Node
                     && matches!(&event, Event::Changed(object) if object.content.is_err());
+                let is_list = matches!(&event, Event::Listed(..));
+                let changed = match &event {
+                    Event::Changed(object) if object.version > 0 => Some(object.key.clone()),
+                    _ => None,
+                };
+                let is_of_list =
+                    !is_list && changed.is_none() && !matches!(&event, Event::Deleted(..));
+                let before = self.allocated_at(changed.as_ref());
                 let is_changed = self.services.apply(event) | is_unreadable;
+                // Leases may prove more or less by a Service that says more than was known when they came. Most events of Services
+                // change no such thing, and need no look at all Leases.
+                let is_new = self.allocated_at(changed.as_ref()) != before;
+                let matters = is_list || !is_of_list && (self.proofs.wait_for_versions() || is_new);
                 is_changed | (matters && self.update_live_leases())
             }
             Change::Lease(event) => {
@@ -278,21 +289,10 @@ impl View {
         }
     }
 
-    /// Whether Leases may prove more or less by an event of Services: one may have said more than was known here when it came. Most events
-    /// change no such thing, and need no look at all Leases.
-    fn matters_to_proofs(&self, event: &Event<Service>) -> bool {
-        match event {
-            Event::Listed(..) => true,
-            Event::Changed(object) if object.version == 0 => false,
-            Event::Changed(object) => {
-                let given = |service: &Service| service.publication.allocated_at;
-                let new = object.content.as_ref().ok();
-                let new = new.and_then(Option::as_ref).map(given);
-                let old = self.services.objects().get(&object.key);
-                self.proofs.wait_for_versions() || new != old.map(|old| given(old))
-            }
-            Event::Deleted(..) => self.proofs.wait_for_versions(),
-        }
+    /// The version of a Service by which it has what it was given, as this observer knows it.
+    fn allocated_at(&self, key: Option<&Key>) -> Option<u64> {
+        let service = self.services.objects().get(key?)?;
+        Some(service.publication.allocated_at)
     }
 
     fn note_version(&mut self, event: &Event<Service>) {

@@ -31,6 +31,8 @@ pub(super) enum Kind {
 pub(super) struct HttpRules {
     /// Whether they are the section's, and not those of its defaults.
     is_own: bool,
+    /// Whether a line of the section says that a request is asked.
+    asks: bool,
     pub(super) request: Http,
     /// Statuses that pass, as a table writes them.
     pub(super) expect: Option<String>,
@@ -43,7 +45,7 @@ pub(super) struct HttpRules {
 
 /// `tcp-check`.
 #[derive(Clone, Debug, Default)]
-struct TcpRules {
+pub(super) struct TcpRules {
     is_own: bool,
     bytes: Tcp,
     /// A part of it cannot be asked, so that it only connects.
@@ -63,7 +65,7 @@ impl Check {
     pub(super) fn http(&self) -> Option<&HttpRules> {
         matches!(self.kind, Kind::Http)
             .then_some(&self.http)
-            .filter(|rules| !rules.has_steps)
+            .filter(|rules| !rules.has_steps && (rules.asks || !rules.is_own))
     }
 
     /// The bytes of another check; none where it only connects.
@@ -93,7 +95,8 @@ impl Check {
         &mut self.http
     }
 
-    fn own_tcp(&mut self) -> &mut TcpRules {
+    /// The rules of the section: those of its defaults go.
+    pub(super) fn own_tcp(&mut self) -> &mut TcpRules {
         if !self.tcp.is_own {
             self.tcp = TcpRules {
                 is_own: true,
@@ -147,16 +150,28 @@ impl Importer<'_> {
     pub(super) fn option_httpchk(&mut self, line: &Line, check: &mut Check) {
         check.kind = Kind::Http;
         let rules = check.own_http();
-        let (method, path) = match line.from(2) {
-            [] => return,
-            [path] => ("OPTIONS", path),
-            [method, path, ..] => (method.as_str(), path),
-        };
+        rules.asks = true;
         let request = &mut rules.request;
+        let is_sent = |line: &Line| line.word(0) == "http-check";
+        let is_sent = request.line.as_ref().is_some_and(is_sent);
+        let (method, path) = match line.from(2) {
+            // A `send` of the section stays; another `option httpchk` does not.
+            [] if is_sent => return,
+            [] => {
+                *request = Http::default();
+                return;
+            }
+            // So does the method of a `send`.
+            [path] if is_sent => (None, path),
+            [path] => (Some("OPTIONS"), path),
+            [method, path, ..] => (Some(method.as_str()), path),
+        };
         request.line.get_or_insert_with(|| line.clone());
-        request.method = Some(method)
-            .filter(|method| *method != "GET")
-            .map(str::to_owned);
+        if let Some(method) = method {
+            request.method = Some(method)
+                .filter(|method| *method != "GET")
+                .map(str::to_owned);
+        }
         request.path = Some(path.clone());
         // Old configurations write header fields behind the version.
         let version = line.from(4).join(" ");
@@ -180,19 +195,37 @@ impl Importer<'_> {
 
     /// `http-check …`
     pub(super) fn http_check(&mut self, line: &Line, check: &mut Check) -> Result<(), String> {
-        let rules = check.own_http();
-        match line.word(1) {
+        let word = line.word(1);
+        let inherited = (!check.http.is_own).then(|| check.http.request.clone());
+        let rules = match word {
+            // In haproxy these are no rules: those of the defaults stay.
+            "comment" | "disable-on-404" | "send-state" => &mut check.http,
+            _ => check.own_http(),
+        };
+        match word {
             "send" => {
                 let before = rules.request.line.as_ref();
                 rules.has_steps |= before.is_some_and(|line| line.word(0) == "http-check");
                 if rules.has_steps {
                     return Err("a check of Ballast asks once, so that this one connects and asks nothing; keep one send".into());
                 }
+                rules.asks = true;
                 rules.request.line = Some(line.clone());
                 self.check_send(line, &mut rules.request);
                 Ok(())
             }
-            "expect" => http_expect(line, rules),
+            "expect" => {
+                if let Some(asked) = inherited.filter(|asked| asked.line.is_some()) {
+                    rules.asks = true;
+                    // A `send` of this section takes its place.
+                    rules.request = Http {
+                        line: None,
+                        ..asked
+                    };
+                    self.report.differs(line, "the request of the defaults is asked here, and by haproxy none since version 2.2, so that its check fails; write http-check send");
+                }
+                http_expect(line, rules)
+            }
             "connect" => connect(line, &mut rules.connect),
             "comment" | "send-state" => Ok(()),
             "disable-on-404" => {

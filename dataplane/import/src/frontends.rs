@@ -6,7 +6,8 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use ballast_core::table::{
-    Bind, ClientTimeouts, Entries, Frontend, FrontendTls, List, Name, OnLimit, Protocol, Route,
+    Alpn, Bind, ClientTimeouts, Entries, Frontend, FrontendTls, List, Name, OnLimit, Protocol,
+    Route,
 };
 
 use super::acl::{Where, is_hello};
@@ -254,9 +255,10 @@ impl Importer<'_> {
             tls: way.tls.as_ref().map(|tls| {
                 Box::new(FrontendTls {
                     // Of HTTP, http.http2 says whether there is the second version; HTTP/1.0 is only offered by name.
-                    alpn: tls.table.alpn.clone().filter(|alpn| {
-                        !proxy.is_http || alpn.iter().any(|name| **name == *"http/1.0")
-                    }),
+                    alpn: match &tls.table.alpn {
+                        Some(alpn) if proxy.is_http => spoken(alpn),
+                        alpn => alpn.clone(),
+                    },
                     ..tls.table.clone()
                 })
             }),
@@ -515,6 +517,15 @@ fn name(proxy: &Proxy, suffix: &str, taken: &mut Taken) -> String {
         number += 1;
     }
     name
+}
+
+/// What https offers in place of these protocols, where it is not what it offers anyway. A client that offers none of them is served by
+/// haproxy all the same.
+fn spoken(alpn: &List<Alpn>) -> Option<List<Alpn>> {
+    let has = |name: &str| alpn.iter().any(|one| **one == *name);
+    let names = ["h2", "http/1.1", "http/1.0"].into_iter();
+    let names = names.filter(|name| *name == "http/1.1" || has(name));
+    has("http/1.0").then(|| List::new(names.filter_map(|name| name.parse().ok()).collect()))
 }
 
 fn takes_ipv6(bind: &Bind) -> bool {

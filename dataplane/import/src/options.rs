@@ -20,7 +20,13 @@ impl Importer<'_> {
         match name {
             "forwardfor" => self.option_forwardfor(line, words, on, proxy)?,
             "httpchk" if on => self.option_httpchk(line, check),
-            "tcp-check" if on => check.kind = Kind::Tcp,
+            "tcp-check" if on => {
+                // The rules of defaults count only where these have the option as well.
+                if !matches!(check.kind, Kind::Tcp) {
+                    check.own_tcp();
+                }
+                check.kind = Kind::Tcp;
+            }
             "httpchk" | "tcp-check" => check.kind = Kind::Connects,
             "redis-check" if on => {
                 check.kind = Kind::Fixed(Tcp {

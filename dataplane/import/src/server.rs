@@ -124,7 +124,7 @@ impl Importer<'_> {
                 .map(|most| most.saturating_mul(count));
             let weight = u32::from(settings.weight.unwrap_or(1)).saturating_mul(count);
             settings.weight = u16::try_from(weight.min(256)).ok();
-            self.report.note(line, format!("the {count} servers have one address, and are one endpoint, with the sum of their weights and limits"));
+            self.report.note(line, format!("the {count} servers have one address, and are one endpoint, with the sum of their weights (at most 256) and limits"));
             return Ok(vec![Server {
                 line: line.clone(),
                 name: format!("{prefix}{first}"),

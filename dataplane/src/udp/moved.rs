@@ -53,6 +53,9 @@ pub(super) fn adopt(
     listener: &UdpListener,
     mut moved: Vec<MovedFlow>,
 ) -> usize {
+    if moved.is_empty() {
+        return 0;
+    }
     let plan = worker.plan();
     let Some(frontend) = plan.frontend(&listener.key) else {
         return 0;

@@ -269,7 +269,11 @@ fn a_frontend_at_the_admin_address_is_a_problem() {
     for (bind, rest, admin, is_good) in [
         ("127.0.0.1:1936", "", None, false),
         ("127.0.0.2:1936", "", None, true),
-        ("*:1936", "", None, true),
+        ("*:1936", "", None, false),
+        ("[::1]:1936", "", None, true),
+        ("*:1936", other, None, true),
+        ("*:1937", other, None, false),
+        ("*:1936", "", Some("none"), true),
         ("127.0.0.1:1936", other, None, true),
         ("127.0.0.1:1937", other, None, false),
         ("127.0.0.1:1936", "", Some("127.0.0.1:1938"), true),

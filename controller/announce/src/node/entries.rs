@@ -52,7 +52,11 @@ impl Entry {
         self.l2.refused(now, why.clone());
         let (since, lifted) = match &self.barred {
             Some(bar) => (bar.since, bar.lifted),
-            None => (now, None),
+            // What was wrong may have passed without a change that this node sees.
+            None => {
+                let longest = Duration::from_secs(BARRED << MOST_DOUBLINGS);
+                (now, Some(now + longest))
+            }
         };
         self.bars += u32::from(self.barred.is_none());
         self.barred = Some(Bar { why, since, lifted });
@@ -64,7 +68,7 @@ impl Entry {
         if let Some(bar) = &mut self.barred {
             let pause = BARRED << self.bars.saturating_sub(1).min(MOST_DOUBLINGS);
             let lifted = now.max(bar.since + Duration::from_secs(pause));
-            bar.lifted = Some(bar.lifted.unwrap_or(lifted));
+            bar.lifted = Some(bar.lifted.map_or(lifted, |one| one.min(lifted)));
         }
     }
 

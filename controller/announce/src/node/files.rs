@@ -124,9 +124,14 @@ impl Files {
                     ask: now + GRACE,
                     ..Difference::after_agreement(now, old, name, before.get(name))
                 });
+                let before = difference.known.len();
                 difference
                     .known
                     .retain(|address, _| has.contains_key(address));
+                // What is dropped may come back, and is to be asked for then.
+                if difference.known.len() < before {
+                    difference.complete = None;
+                }
             }
         }
     }

@@ -90,7 +90,7 @@ impl Worker {
     pub(super) async fn act(
         self,
         mut acts: mpsc::UnboundedReceiver<Action>,
-        refused: mpsc::UnboundedSender<(IpAddr, String)>,
+        refused: mpsc::UnboundedSender<(u32, IpAddr, String)>,
     ) {
         let mut cannot_remove = BTreeSet::new();
         let mut cannot_renew = BTreeSet::new();
@@ -108,7 +108,9 @@ impl Worker {
                             foreign.remove(&(interface, address));
                         }
                         Err(error) => {
-                            refused.send((address, error.to_string())).ok();
+                            refused.send((interface, address, error.to_string())).ok();
+                            // A kernel that did not answer may have taken it.
+                            self.again.notify_one();
                         }
                     }
                 }

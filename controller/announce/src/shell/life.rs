@@ -62,7 +62,7 @@ struct Ears {
     kernel: watch::Receiver<Kernel>,
     data_plane: watch::Receiver<DataPlane>,
     /// Addresses that the kernel refused.
-    refusals: mpsc::UnboundedReceiver<(IpAddr, String)>,
+    refusals: mpsc::UnboundedReceiver<(u32, IpAddr, String)>,
     worker: JoinHandle<()>,
 }
 
@@ -98,8 +98,8 @@ pub(super) async fn live(
             () = readable(life.udp.as_ref()) => life.receive(),
             frame = arp.receive() => life.hear(frame),
             frame = neighbours.receive() => life.hear(frame),
-            Some((address, why)) = ears.refusals.recv() => {
-                life.node.refused(begun.elapsed(), address, why);
+            Some((interface, address, why)) = ears.refusals.recv() => {
+                life.node.refused(begun.elapsed(), interface, address, why);
             }
             Ok(()) = ears.data_plane.changed() => {
                 let known = *ears.data_plane.borrow_and_update();

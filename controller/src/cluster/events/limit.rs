@@ -55,7 +55,9 @@ pub(super) enum Limit {
 }
 
 impl Limits {
-    pub(super) fn of(&mut self, event: &NewEvent, now: Duration) -> Limit {
+    /// `comes_again`: the event is told again later if it is not written now. Others do not count for their namespace, for what they
+    /// say would be lost.
+    pub(super) fn of(&mut self, event: &NewEvent, comes_again: bool, now: Duration) -> Limit {
         if event.reason == SUMMARY {
             return Limit::Allowed;
         }
@@ -67,7 +69,7 @@ impl Limits {
         {
             return Limit::ToldElsewhere;
         }
-        if !self.has_room(event, now) {
+        if !self.has_room(event, comes_again, now) {
             return Limit::TooMany;
         }
         if is_rare {
@@ -76,18 +78,30 @@ impl Limits {
         Limit::Allowed
     }
 
-    fn has_room(&mut self, event: &NewEvent, now: Duration) -> bool {
+    fn has_room(&mut self, event: &NewEvent, comes_again: bool, now: Duration) -> bool {
         let whose = (event.uid.clone(), event.kind);
         if self.buckets.len() >= MOST_KNOWN && !self.buckets.contains_key(&whose) {
             self.buckets.retain(|_, bucket| !bucket.is_full(now));
         }
         let bucket = self.buckets.entry(whose);
         let bucket = bucket.or_insert_with(|| Bucket::new(OF_OBJECT, now));
-        if bucket.refill(now) == 0 || !has_room_in_namespace(&mut self.namespaces, event, now) {
+        if bucket.refill(now) == 0
+            || comes_again && !has_room_in_namespace(&mut self.namespaces, event, now)
+        {
             return false;
         }
         bucket.left -= 1;
         true
+    }
+
+    /// When the next summary is due.
+    pub(super) fn next(&self) -> Option<Duration> {
+        let waiting = self.namespaces.values().filter(|one| one.example.is_some());
+        let due = waiting.map(|one| {
+            one.summed_up
+                .map_or(Duration::ZERO, |last| last + OF_OBJECT.every)
+        });
+        due.min()
     }
 
     /// An event that says of how many Services of a namespace there are warnings that were not written; at most one a minute.
@@ -198,7 +212,7 @@ mod tests {
 
     /// How many of a hundred events are allowed.
     fn burst(limits: &mut Limits, event: &NewEvent, now: Duration) -> usize {
-        let answers = (0..100).map(|_| limits.of(event, now));
+        let answers = (0..100).map(|_| limits.of(event, true, now));
         answers.filter(|answer| *answer == Limit::Allowed).count()
     }
 
@@ -210,11 +224,28 @@ mod tests {
         assert_eq!(burst(&mut limits, &a, now), 25);
         assert_eq!(burst(&mut limits, &b, now), 25);
         now += Duration::from_secs(59);
-        assert_eq!(limits.of(&a, now), Limit::TooMany);
+        assert_eq!(limits.of(&a, true, now), Limit::TooMany);
         now += Duration::from_secs(1);
         assert_eq!(burst(&mut limits, &a, now), 1);
         now += Duration::from_secs(1_000_000);
         assert_eq!(burst(&mut limits, &a, now), 25);
+    }
+
+    #[test]
+    fn what_is_told_once_is_not_held_back_by_what_stands() {
+        let mut limits = Limits::default();
+        let now = Duration::from_secs(1_000);
+        for index in 0..200 {
+            let standing = event(&format!("s{index}"), Kind::Warning, "AllocationFailed");
+            limits.of(&standing, true, now);
+        }
+        assert_eq!(limits.next(), Some(Duration::ZERO));
+        assert!(limits.summary(now).is_some());
+        assert_eq!(limits.next(), None);
+        let refused = event("a", Kind::Warning, "SyncLoadBalancerFailed");
+        assert_eq!(limits.of(&refused, true, now), Limit::TooMany);
+        assert_eq!(limits.next(), Some(now + OF_OBJECT.every));
+        assert_eq!(limits.of(&refused, false, now), Limit::Allowed);
     }
 
     #[test]
@@ -232,15 +263,15 @@ mod tests {
         let mut limits = Limits::default();
         let mut now = Duration::from_secs(1_000);
         let withdrawn = |uid: &str| event(uid, Kind::Warning, "RoutesWithdrawn");
-        assert_eq!(limits.of(&withdrawn("a"), now), Limit::Allowed);
-        assert_eq!(limits.of(&withdrawn("b"), now), Limit::ToldElsewhere);
+        assert_eq!(limits.of(&withdrawn("a"), true, now), Limit::Allowed);
+        assert_eq!(limits.of(&withdrawn("b"), true, now), Limit::ToldElsewhere);
         now += Duration::from_secs(59);
-        assert_eq!(limits.of(&withdrawn("c"), now), Limit::ToldElsewhere);
+        assert_eq!(limits.of(&withdrawn("c"), true, now), Limit::ToldElsewhere);
         let other = event("c", Kind::Warning, "NameTaken");
-        assert_eq!(limits.of(&other, now), Limit::Allowed);
+        assert_eq!(limits.of(&other, true, now), Limit::Allowed);
         now += Duration::from_secs(1);
-        assert_eq!(limits.of(&withdrawn("d"), now), Limit::Allowed);
-        assert_eq!(limits.of(&withdrawn("a"), now), Limit::ToldElsewhere);
+        assert_eq!(limits.of(&withdrawn("d"), true, now), Limit::Allowed);
+        assert_eq!(limits.of(&withdrawn("a"), true, now), Limit::ToldElsewhere);
     }
 
     #[test]
@@ -259,12 +290,12 @@ mod tests {
             )
         };
         let written = |limits: &mut Limits, now| {
-            let all = (0..1_500).map(|index| limits.of(&about("bad", index), now));
+            let all = (0..1_500).map(|index| limits.of(&about("bad", index), true, now));
             all.filter(|answer| *answer == Limit::Allowed).count()
         };
         assert_eq!(limits.summary(now), None);
         assert_eq!(written(&mut limits, now), 100);
-        assert_eq!(limits.of(&about("good", 1), now), Limit::Allowed);
+        assert_eq!(limits.of(&about("good", 1), true, now), Limit::Allowed);
         let summary = limits.summary(now).unwrap();
         assert_eq!(summary.about, About::Service(Key::new("bad", "s100")));
         assert!(
@@ -272,7 +303,7 @@ mod tests {
                 .message
                 .starts_with("1400 Services of this namespace")
         );
-        assert_eq!(limits.of(&summary, now), Limit::Allowed);
+        assert_eq!(limits.of(&summary, true, now), Limit::Allowed);
         assert_eq!(limits.summary(now), None);
         now += Duration::from_secs(30);
         assert_eq!(written(&mut limits, now), 10);
@@ -285,7 +316,7 @@ mod tests {
                 kind: Kind::Normal,
                 ..about("bad", index)
             };
-            assert_eq!(limits.of(&normal, now), Limit::Allowed);
+            assert_eq!(limits.of(&normal, true, now), Limit::Allowed);
         }
     }
 }

@@ -44,6 +44,13 @@ impl Announced {
         self.first.contains(event)
     }
 
+    /// Whether the event is of a notice that stands, which is told again if it is not written.
+    pub(super) fn stands(&self, event: &NewEvent) -> bool {
+        self.standing
+            .as_ref()
+            .is_some_and(|all| all.contains(event))
+    }
+
     /// Takes in that an event was written.
     pub(super) fn told(&mut self, event: &NewEvent) {
         self.first.remove(event);
@@ -51,11 +58,7 @@ impl Announced {
 
     /// Takes in that an event was not written. A warning that stands is to be told again at this time.
     pub(super) fn lost(&mut self, event: &NewEvent, again: Duration) {
-        let stands = self
-            .standing
-            .as_ref()
-            .is_some_and(|all| all.contains(event));
-        if stands && event.kind == Kind::Warning {
+        if self.stands(event) && event.kind == Kind::Warning {
             self.again.insert(event.clone(), again);
         }
     }

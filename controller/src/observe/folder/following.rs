@@ -121,6 +121,18 @@ struct ManifestFile {
     text: String,
     is_good: bool,
     bad: Vec<BadDocument>,
+    copy: OnDisk,
+}
+
+/// The copy of a file that is [`Kept`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum OnDisk {
+    /// It is the text.
+    Same,
+    /// It is an older text, or is not there.
+    Older,
+    /// The same, since it could not be written, which was told.
+    Refused,
 }
 
 /// The result of a look at the folder.
@@ -198,17 +210,32 @@ impl Files {
             self.restless.remove(&path);
             let last = self.known.remove(&path);
             let last = last.or_else(|| self.kept.as_ref()?.read(&path).map(ManifestFile::earlier));
-            let before = last.as_ref().map(|last| last.text.clone());
-            let file = ManifestFile::new(&path, stamp, text, last);
-            if let Some(kept) = self.kept.as_ref().filter(|_| file.is_good)
-                && before.as_ref() != Some(&file.text)
-            {
-                kept.write(&path, &file.text);
-            }
+            let before = last.as_ref().map(|last| (last.text.clone(), last.copy));
+            let mut file = ManifestFile::new(&path, stamp, text, last);
+            file.copy = match before {
+                Some((text, copy)) if text == file.text => copy,
+                _ => OnDisk::Older,
+            };
             self.known.insert(path, file);
             taken.changed = true;
         }
+        self.keep();
         taken
+    }
+
+    /// Keeps the files whose copies are older; one that could not be kept is tried again at the next look.
+    fn keep(&mut self) {
+        let Some(kept) = &self.kept else {
+            return;
+        };
+        let files = self.known.iter_mut();
+        for (path, file) in files.filter(|(_, file)| file.is_good && file.copy != OnDisk::Same) {
+            let was_told = file.copy == OnDisk::Refused;
+            file.copy = match kept.write(path, &file.text, was_told) {
+                true => OnDisk::Same,
+                false => OnDisk::Refused,
+            };
+        }
     }
 
     fn together(&self, folder: &Path) -> (Observed, Vec<BadDocument>) {
@@ -250,6 +277,7 @@ impl ManifestFile {
             text,
             is_good: true,
             bad: Vec::new(),
+            copy: OnDisk::Same,
         }
     }
 
@@ -275,6 +303,7 @@ impl ManifestFile {
                 text,
                 is_good,
                 bad,
+                copy: OnDisk::Older,
             },
         }
     }

@@ -4,7 +4,7 @@
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// A folder with a copy of each manifest, under the name of it. Manifests may hold keys: nobody else can read the copies.
@@ -23,21 +23,27 @@ impl Kept {
 
     /// The last good content of a manifest. Its copy says of which manifest it is.
     pub(super) fn read(&self, manifest: &Path) -> Option<String> {
-        let copy = fs::read_to_string(self.copy(manifest)?).ok()?;
+        let copy = self.copy(manifest).filter(|_| self.is_ours())?;
+        let copy = fs::read_to_string(copy).ok()?;
         let (of, text) = copy.split_once('\n')?;
         (of == of_manifest(manifest)).then(|| text.to_owned())
     }
 
-    /// Keeps the content of a manifest that can be read.
-    pub(super) fn write(&self, manifest: &Path, text: &str) {
-        if let Err(error) = self.replace(manifest, text) {
+    /// Keeps the content of a manifest that can be read. Returns whether that was possible; if not, a warning says so unless it
+    /// `was_told`.
+    pub(super) fn write(&self, manifest: &Path, text: &str, was_told: bool) -> bool {
+        let written = self.replace(manifest, text);
+        if let Err(error) = &written
+            && !was_told
+        {
             tracing::warn!(
                 manifest = %manifest.display(),
                 folder = %self.folder.display(),
                 %error,
-                "cannot keep a copy of a manifest: if it is broken when a controller begins, its Services are lost"
+                "cannot keep a copy of a manifest, and tries again: if it is broken when a controller begins, its Services are lost"
             );
         }
+        written.is_ok()
     }
 
     fn replace(&self, manifest: &Path, text: &str) -> io::Result<()> {
@@ -45,6 +51,10 @@ impl Kept {
         let draft = self.folder.join(DRAFT);
         let mut builder = DirBuilder::new();
         builder.recursive(true).mode(0o700).create(&self.folder)?;
+        if !self.is_ours() {
+            let why = "it is not a folder of this user alone; remove it";
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
+        }
         match fs::remove_file(&draft) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
@@ -55,21 +65,37 @@ impl Kept {
             .create_new(true)
             .mode(0o600)
             .open(&draft)?;
-        writeln!(file, "{}", of_manifest(manifest))?;
-        file.write_all(text.as_bytes())?;
-        file.sync_data()?;
-        fs::rename(&draft, copy)
+        let written = writeln!(file, "{}", of_manifest(manifest))
+            .and_then(|()| file.write_all(text.as_bytes()))
+            .and_then(|()| file.sync_data())
+            .and_then(|()| fs::rename(&draft, copy));
+        if written.is_err() {
+            // No part of a key stays on a full disk.
+            fs::remove_file(&draft).ok();
+        }
+        written
+    }
+
+    /// Whether nobody else can have put the folder, or what is in it, there: a link may lead to a folder of somebody else.
+    fn is_ours(&self) -> bool {
+        fs::symlink_metadata(&self.folder).is_ok_and(|about| {
+            let user = rustix::process::geteuid().as_raw();
+            about.is_dir() && about.uid() == user && about.mode() & 0o077 == 0
+        })
     }
 
     /// Forgets a manifest that is gone.
     pub(super) fn forget(&self, manifest: &Path) {
-        if let Some(copy) = self.copy(manifest) {
+        if let Some(copy) = self.copy(manifest).filter(|_| self.is_ours()) {
             fs::remove_file(copy).ok();
         }
     }
 
     /// Forgets the manifests that are not among these.
     pub(super) fn forget_others<'a>(&self, manifests: impl Iterator<Item = &'a PathBuf>) {
+        if !self.is_ours() {
+            return;
+        }
         let names: Vec<&OsStr> = manifests.filter_map(|path| path.file_name()).collect();
         for entry in fs::read_dir(&self.folder).into_iter().flatten().flatten() {
             if !names.contains(&&*entry.file_name()) {

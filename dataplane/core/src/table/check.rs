@@ -173,7 +173,6 @@ impl Inspection<'_> {
     /// address does not count: a flag may have moved it away.
     fn sockets(&mut self, table: &RoutingTable) {
         let mut held = HashMap::new();
-        let mut own = Vec::new();
         let healthz = match &table.stats.healthz {
             OrOff::On(binds) => Some(binds),
             OrOff::Off => None,
@@ -182,7 +181,6 @@ impl Inspection<'_> {
             for (index, bind) in binds.iter().flat_map(|binds| binds.iter()).enumerate() {
                 let holder = Holder::Stats(field, index);
                 self.socket(&mut held, *bind, Transport::Tcp, holder);
-                own.push((*bind, holder));
             }
         }
         for (frontend, written) in table.frontends.iter().enumerate() {
@@ -195,37 +193,20 @@ impl Inspection<'_> {
             let transport = written.protocol.transport();
             for (index, bind) in written.bind.iter().enumerate() {
                 let holder = Holder::Frontend(written, frontend, index);
-                let is_free = self.socket(&mut held, *bind, transport, holder);
-                if is_free && transport == Transport::Tcp {
-                    self.overlap(&own, *bind, holder);
-                }
+                self.socket(&mut held, *bind, transport, holder);
             }
         }
     }
 
-    /// No frontend whose addresses contain one of the admin side, or the other way round. Frontends may overlap: each client reaches
-    /// the one with its very address. The admin side shares its port with nobody, so that a second process does not take half of it.
-    fn overlap(&mut self, own: &[(Bind, Holder<'_>)], bind: Bind, holder: Holder<'_>) {
-        if self.doubt.covers(holder) {
-            return;
-        }
-        let mut others = own.iter().filter(|(_, other)| !self.doubt.covers(*other));
-        if let Some((_, other)) = others.find(|(own, _)| own.overlaps(&bind)) {
-            let why = format!("{bind} overlaps with {}", other.shown());
-            self.report(holder, why, "give each one a port of its own");
-        }
-    }
-
-    /// Whether no other entry of the table has one of these addresses.
     fn socket<'t>(
         &mut self,
         held: &mut HashMap<(Transport, SocketAddr), Holder<'t>>,
         bind: Bind,
         transport: Transport,
         holder: Holder<'t>,
-    ) -> bool {
+    ) {
         if bind.port() == 0 || self.doubt.covers(holder) {
-            return true;
+            return;
         }
         let mut other = None;
         for address in bind.addresses() {
@@ -238,7 +219,6 @@ impl Inspection<'_> {
             let why = format!("{bind} is taken already by {}", other.shown());
             self.report(holder, why, "give each one an address or a port of its own");
         }
-        other.is_none()
     }
 
     /// No name twice in one list.

@@ -620,6 +620,28 @@ fn checks_are_those_of_the_section() {
     }
     let tcp = " option tcp-check\n tcp-check send PING\n tcp-check expect string PONG";
     contains(&of(tcp, " option tcp-check"), "answer-contains: PONG");
+    // In haproxy these are no rules.
+    for word in ["disable-on-404", "send-state"] {
+        says(&of(of_defaults, &format!(" http-check {word}")), "path: /h");
+        says(
+            &of(of_defaults, &format!(" http-check {word}")),
+            "expect: \"204\"",
+        );
+    }
+    let expects = of(of_defaults, " http-check expect status 200");
+    says(&expects, "path: /h");
+    says(&expects, "expect: \"200\"");
+    assert!(
+        remarks(&expects)
+            .iter()
+            .any(|remark| remark.contains("write http-check send"))
+    );
+    let waiting = " tcp-check send PING\n tcp-check expect string PONG";
+    lacks(&of(waiting, " option tcp-check"), "answer-contains");
+    contains(
+        &of("", " http-check connect\n option tcp-check"),
+        "mode: tcp",
+    );
     // Rules without their option, of the section or of its defaults.
     for rules in [
         " http-check send meth GET uri /x\n http-check expect status 204",
@@ -631,8 +653,6 @@ fn checks_are_those_of_the_section() {
             contains(&text, "mode: tcp");
         }
     }
-    let waiting = " tcp-check send PING\\n\n tcp-check expect string PONG";
-    contains(&of(waiting, " option tcp-check"), "answer-contains: PONG");
     // What is asked otherwise each time cannot be waited for.
     let lf = of(
         "",

@@ -10,8 +10,8 @@ use ballast_core::moment::Moment;
 use ballast_core::plan::Plan;
 use ballast_core::rng::Rng;
 use ballast_core::table::{
-    self, Bind, Format, Frontend, HostPattern, Problem, Problems, Protocol, RoutingTable, State,
-    Stats, located,
+    self, Bind, Format, Frontend, HostPattern, OrOff, Problem, Problems, Protocol, RoutingTable,
+    State, Stats, located,
 };
 use tokio::time::Instant;
 
@@ -243,30 +243,45 @@ impl ParsedTable {
     }
 }
 
-/// Frontends that listen where the process itself answers. (The table's own `stats.bind` is looked at when the table is parsed.)
+/// Frontends that cannot listen, since the process itself answers at one of their addresses: it shares its ports with nobody. (That
+/// a frontend has the very address of the table's own `stats` is found when the table is parsed. The rest is no reason to refuse a
+/// table: another admin address may be given when it is served, and its other frontends are served in any case.)
 fn admin_problems(binds: &[(String, Bind)], stats: &Stats, admin: &Admin) -> Vec<Problem> {
-    let own: Vec<Bind> = match (admin, &stats.bind) {
-        (Admin::At(addresses), _) => addresses.iter().copied().map(Bind::Exact).collect(),
-        (Admin::FromTable, Some(_)) => Vec::new(),
-        (Admin::FromTable, None) => stats.bind().to_vec(),
+    let (own, is_written) = match admin {
+        Admin::At(addresses) => (addresses.iter().copied().map(Bind::Exact).collect(), false),
+        Admin::FromTable => (stats.bind().to_vec(), stats.bind.is_some()),
     };
-    let taken = binds
-        .iter()
-        .filter(|(_, bind)| own.iter().any(|own| own.overlaps(bind)));
-    taken
-        .map(|(at, bind)| {
+    let healthz = match &stats.healthz {
+        OrOff::On(binds) => binds.to_vec(),
+        OrOff::Off => Vec::new(),
+    };
+    let mut found = Vec::new();
+    for (own, is_written, what) in [
+        (own, is_written, "admin address"),
+        (healthz, true, "address for healthz"),
+    ] {
+        let is_one = |one: &Bind, other: &Bind| {
+            one.addresses()
+                .any(|address| other.addresses().any(|its| its == address))
+        };
+        for (at, bind) in binds {
+            let is_same = own.iter().any(|own| is_one(own, bind));
+            if is_same && is_written || !own.iter().any(|own| own.overlaps(bind)) {
+                continue;
+            }
             let verb = if own.contains(bind) {
                 "is"
             } else {
                 "overlaps with"
             };
-            Problem::new(
+            found.push(Problem::new(
                 at,
-                format!("{bind} {verb} Ballast's own admin address"),
+                format!("{bind} {verb} Ballast's own {what}"),
                 "choose another port, or move the admin address: stats.bind in the table, or --admin here and for `ballast run`",
-            )
-        })
-        .collect()
+            ));
+        }
+    }
+    found
 }
 
 /// A problem for each of these files, as named at a place of the table, that cannot be used.

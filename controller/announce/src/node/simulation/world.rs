@@ -401,8 +401,8 @@ impl World {
                     self.learned.insert(claim.address, number);
                     self.spread(number, &bytes);
                 }
-                Action::Add { address, .. } if self.hosts[number].refuses => {
-                    refused.push(address);
+                Action::Add { interface, address } if self.hosts[number].refuses => {
+                    refused.push((interface, address));
                 }
                 Action::Add { address, .. } => {
                     self.has_changed = true;
@@ -430,8 +430,8 @@ impl World {
         if !refused.is_empty() {
             let now = self.now;
             self.with_node(number, |node| {
-                for address in refused {
-                    node.refused(now, address, "not permitted".to_owned());
+                for (interface, address) in refused {
+                    node.refused(now, interface, address, "not permitted".to_owned());
                 }
             });
         }

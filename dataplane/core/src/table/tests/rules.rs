@@ -58,33 +58,6 @@ fn the_admin_side_and_access_lines() {
             "a port of its own",
         ),
     ]);
-    let overlapping = |own: &str, bind: &str| {
-        format!(
-            "{{version: 1, stats: {{{own}}}, frontends: [{{name: f, bind: ['{bind}'], protocol: tcp, service: s}}], services: [{{name: s}}]}}"
-        )
-    };
-    hold(vec![
-        row(
-            overlapping("bind: ['127.0.0.1:80']", "*:80"),
-            "frontends[0].bind[0]",
-            "*:80 overlaps with stats.bind[0]",
-            "a port of its own",
-        ),
-        row(
-            overlapping("bind: ['*:80']", "127.0.0.1:80"),
-            "frontends[0].bind[0]",
-            "127.0.0.1:80 overlaps with stats.bind[0]",
-            "a port of its own",
-        ),
-        row(
-            overlapping("healthz: ['[::1]:80']", "[::]:80"),
-            "frontends[0].bind[0]",
-            "[::]:80 overlaps with stats.healthz[0]",
-            "a port of its own",
-        ),
-    ]);
-    good(&overlapping("bind: ['127.0.0.1:80']", "127.0.0.2:80"));
-    good(&overlapping("bind: ['0.0.0.0:80']", "[::1]:80"));
     good(
         "{version: 1, stats: {bind: ['*:80']}, frontends: [{name: f, bind: ['*:80'], protocol: udp, service: s}], services: [{name: s}]}",
     );
