@@ -486,7 +486,7 @@ fn start_admin(
                 }
                 .free();
             }
-            consoles.give_up();
+            consoles.give_up().await;
             succession.set_free();
             tracing::info!("the next process has the admin addresses and the runtime sockets now");
             // Replies that are being sent are finished.

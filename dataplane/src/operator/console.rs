@@ -78,9 +78,12 @@ impl Consoles {
         }
     }
 
-    /// Answers those who wait at the other ones, whose files are gone.
-    pub(crate) fn give_up(self) {
+    /// Accepts those who wait at the other ones, whose files are gone. They count as connections when this returns.
+    pub(crate) async fn give_up(self) {
         self.0.iter().for_each(|console| console.given_up.cancel());
+        for console in self.0 {
+            console.task.await.ok();
+        }
     }
 }
 
@@ -98,9 +101,10 @@ async fn serve(
     let places = Places::new(MOST_CONVERSATIONS);
     let converse = |stream, place| {
         let stats = Arc::clone(&stats);
+        let count = &stats.shared.status.console_connections;
+        count.fetch_add(1, Ordering::SeqCst);
         tokio::task::spawn_local(async move {
             let count = &stats.shared.status.console_connections;
-            count.fetch_add(1, Ordering::SeqCst);
             let conversation = Conversation::begin(stream, level);
             // A client that has gone or does not read in time is not waited for.
             conversation.go_on(&stats, &place).await.ok();
