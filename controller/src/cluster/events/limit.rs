@@ -1,5 +1,5 @@
 //! The rate limits of events: each object may have 25 warnings at once, and then one a minute, and as many other events. All Services of
-//! a namespace together may have 100 warnings at once, and then 20 a minute; one more event says how many Services have more. Times are
+//! a namespace together may have 300 warnings at once, and then 20 a minute; one more event says how many Services have more. Times are
 //! arguments.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -190,7 +190,7 @@ const OF_OBJECT: Rate = Rate {
     every: Duration::from_secs(60),
 };
 const OF_NAMESPACE: Rate = Rate {
-    burst: 100,
+    burst: 300,
     every: Duration::from_secs(3),
 };
 /// The reason of the event in the place of those that are too many.
@@ -235,7 +235,7 @@ mod tests {
     fn what_is_told_once_is_not_held_back_by_what_stands() {
         let mut limits = Limits::default();
         let now = Duration::from_secs(1_000);
-        for index in 0..200 {
+        for index in 0..400 {
             let standing = event(&format!("s{index}"), Kind::Warning, "AllocationFailed");
             limits.of(&standing, true, now);
         }
@@ -294,14 +294,14 @@ mod tests {
             all.filter(|answer| *answer == Limit::Allowed).count()
         };
         assert_eq!(limits.summary(now), None);
-        assert_eq!(written(&mut limits, now), 100);
+        assert_eq!(written(&mut limits, now), 300);
         assert_eq!(limits.of(&about("good", 1), true, now), Limit::Allowed);
         let summary = limits.summary(now).unwrap();
-        assert_eq!(summary.about, About::Service(Key::new("bad", "s100")));
+        assert_eq!(summary.about, About::Service(Key::new("bad", "s300")));
         assert!(
             summary
                 .message
-                .starts_with("1400 Services of this namespace")
+                .starts_with("1200 Services of this namespace")
         );
         assert_eq!(limits.of(&summary, true, now), Limit::Allowed);
         assert_eq!(limits.summary(now), None);
