@@ -118,9 +118,10 @@ fn the_image_of_rc_yaml_is_the_one_that_the_containerfile_makes() {
         assert!(chart.contains(&line), "{key} of the chart");
     }
 
-    // `templates/build-image` takes the version from the workspace.
+    // `templates/build-image` takes the version from the workspace, and the programs from `templates/build-programs`.
     let containerfile = read("templates/Containerfile");
-    let script = read("templates/build-image");
+    assert!(read("templates/build-image").contains("templates/build-programs"));
+    let script = read("templates/build-programs");
     for line in manifest.lines() {
         let Some(command) = line.trim().strip_prefix("command: [") else {
             continue;

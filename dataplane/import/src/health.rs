@@ -3,9 +3,9 @@
 use std::str::FromStr;
 use std::time::Duration;
 
-use ballast_core::table::{Health, HealthMode, HealthTls, OrOff, ServerName, Target};
+use ballast_core::table::{Health, HealthMode, HealthTls, OrOff, ServerName, Target, Token, Value};
 
-use super::check::Tcp;
+use super::check::{Http, Tcp};
 use super::importer::Importer;
 use super::proxy::Proxy;
 use super::server::{Server, ServerCheck};
@@ -84,14 +84,7 @@ impl Importer<'_> {
         };
         let rules = check.http();
         let is_http = rules.is_some();
-        let (asks, [method, path, host]) = match rules.map(|rules| rules.request.clone()) {
-            Some(asked) => (asked.line, [asked.method, asked.path, asked.host]),
-            None => (None, [None, None, None]),
-        };
-        let asks = asks.as_ref().unwrap_or(line);
-        let method = self.field(asks, "the method", method);
-        let path = self.field(asks, "the path", path);
-        let host = self.field(asks, "the host", host);
+        let (method, path, host) = self.asked(rules.map(|rules| &rules.request), line);
         let tcp = match !is_http && check.connect().is_none() && speaks_tls(proxy, checks) {
             true => {
                 self.report.differs(line, "haproxy's check speaks TLS, and Ballast's connects only: an endpoint whose TLS or certificate is wrong is up here; write option httpchk");
@@ -126,6 +119,23 @@ impl Importer<'_> {
                 _ => None,
             },
         }
+    }
+
+    /// Method, path and host of a check's request, as far as a table can have them.
+    fn asked(
+        &mut self,
+        request: Option<&Http>,
+        line: &Line,
+    ) -> (Option<Token>, Option<Target>, Option<Value>) {
+        let Some(request) = request.cloned() else {
+            return (None, None, None);
+        };
+        let line = request.line.as_ref().unwrap_or(line);
+        (
+            self.field(line, "the method", request.method),
+            self.field(line, "the path", request.path),
+            self.field(line, "the host", request.host),
+        )
     }
 
     /// A part of a check's request, as far as a table can have it.
