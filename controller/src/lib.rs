@@ -51,6 +51,7 @@ pub mod plan;
 pub mod pools;
 pub mod publish;
 mod reconcile;
+mod replace;
 mod request;
 pub mod run;
 pub mod settings;

@@ -157,7 +157,7 @@ pub(crate) fn loss(place: &mut Place) {
     until("each address is held", || {
         place.holders(V4).len() == 1 && place.holders(V6).len() == 1
     });
-    // Whoever began last may get its share at first.
+    // The host that began last may take its share of the addresses at first.
     pause(if is_long() { MS(35_000) } else { MS(1_000) });
     let before = held(place);
     assert_eq!(before.len(), 2, "{before:?}");

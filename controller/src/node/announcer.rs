@@ -3,8 +3,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::net::IpAddr;
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::{fs, io};
 
@@ -16,6 +15,7 @@ use super::announcement::{Target, file, open};
 use super::folder::Folder;
 use crate::decide::Announced;
 use crate::reconcile::Decision;
+use crate::replace::{create, draft, replace};
 
 /// The announcer's file, and what it depends on.
 #[derive(Debug)]
@@ -53,7 +53,7 @@ impl Announcer {
         let ready = ready.filter(|one| one.ready).map(|one| one.address);
         let ack = fs::read(folder.ack()).ok();
         let probe = draft(&path);
-        create(&probe).and_then(|_| fs::remove_file(&probe))?;
+        create(&probe, MODE).and_then(|_| fs::remove_file(&probe))?;
         Ok(Self {
             path,
             target,
@@ -157,40 +157,16 @@ impl Announcer {
         if fs::read(&self.path).is_ok_and(|there| there == bytes) {
             return Ok(());
         }
-        let draft = draft(&self.path);
-        let written = create(&draft).and_then(|mut file| {
-            // With a password in it, it is for its owner alone.
-            let has_password = bytes.windows(PASSWORD.len()).any(|part| part == PASSWORD);
-            if has_password {
-                file.set_permissions(fs::Permissions::from_mode(0o600))?;
-            }
-            io::Write::write_all(&mut file, bytes)?;
-            file.sync_data()?;
-            fs::rename(&draft, &self.path)
-        });
-        written.map_err(|error| {
-            fs::remove_file(&draft).ok();
-            error.to_string()
-        })
+        // With a password in it, it is for its owner alone.
+        let has_password = bytes.windows(PASSWORD.len()).any(|part| part == PASSWORD);
+        let mode = if has_password { 0o600 } else { MODE };
+        let written = replace(&self.path, mode, |file| io::Write::write_all(file, bytes));
+        written.map(drop).map_err(|error| error.to_string())
     }
 }
 
-fn draft(path: &Path) -> PathBuf {
-    let mut draft = path.as_os_str().to_owned();
-    draft.push(".draft");
-    draft.into()
-}
-
-/// A new file: it follows no link, and does not inherit the permissions of an old one.
-fn create(path: &Path) -> io::Result<fs::File> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    let mut options = fs::OpenOptions::new();
-    options.write(true).create_new(true).mode(0o644).open(path)
-}
-
+/// Everybody may read the file.
+const MODE: u32 = 0o644;
 /// How a password stands in the file.
 const PASSWORD: &[u8] = b"\"password\":";
 /// The data plane is rarely more than one table behind.

@@ -3,10 +3,10 @@
 //! Called by [`super::table`]. Every file is written by a rename, so that no reader ever sees half of one.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, DirBuilder, OpenOptions};
+use std::fs::{self, DirBuilder};
 use std::io::{self, BufWriter, Write};
 use std::net::IpAddr;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
@@ -18,6 +18,7 @@ use sha2::{Digest, Sha256};
 use super::fetch::Pages;
 use crate::decide::{Source, WantedFile, owner_by_labels, served};
 use crate::observe::{Key, Secret};
+use crate::replace::replace;
 
 /// The folder, and its known content.
 #[derive(Debug)]
@@ -327,31 +328,11 @@ impl Folder {
                 .mode(0o700)
                 .create(parent)?;
         }
-        let mut draft = path.clone().into_os_string();
-        draft.push(".draft");
-        let draft = PathBuf::from(draft);
         let mode = match name {
             TABLE | RECORD => 0o644,
             _ => 0o600,
         };
-        // A new file follows no link, and does not inherit the permissions of an old one.
-        match fs::remove_file(&draft) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-        let mut options = OpenOptions::new();
-        let mut file = options
-            .write(true)
-            .create_new(true)
-            .mode(mode)
-            .open(&draft)?;
-        let written = write(&mut file).and_then(|()| file.sync_data());
-        let written = written.and_then(|()| fs::rename(&draft, &path));
-        if written.is_err() {
-            // No part of a key is left on the disk.
-            fs::remove_file(&draft).ok();
-        }
-        written.and_then(|()| Ok(file.metadata()?.len()))
+        Ok(replace(&path, mode, write)?.metadata()?.len())
     }
 
     fn read_table(&mut self) -> io::Result<()> {

@@ -265,12 +265,11 @@ impl View {
                 let is_unreadable = self.settings.role != Role::Node
                     && matches!(&event, Event::Changed(object) if object.content.is_err());
                 let is_list = matches!(&event, Event::Listed(..));
+                let is_of_list = matches!(&event, Event::Changed(object) if object.version == 0);
                 let changed = match &event {
-                    Event::Changed(object) if object.version > 0 => Some(object.key.clone()),
-                    _ => None,
+                    Event::Changed(object) => Some(object.key.clone()),
+                    Event::Listed(..) | Event::Deleted(..) => None,
                 };
-                let is_of_list =
-                    !is_list && changed.is_none() && !matches!(&event, Event::Deleted(..));
                 let before = self.allocated_at(changed.as_ref());
                 let is_changed = self.services.apply(event) | is_unreadable;
                 // Leases may prove more or less by a Service that says more than was known when they came. Most events of Services

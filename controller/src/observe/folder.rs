@@ -15,6 +15,7 @@ use ballast_core::table::{Problem, located, nearest};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
 
+use super::pools::there_already;
 use super::{Observed, Secret, convert};
 use crate::decide::is_foreign;
 pub use following::watch;
@@ -233,7 +234,7 @@ fn inside(at: &str, part: &str) -> String {
     }
 }
 
-/// What is wrong with a document, and what is only remarked on.
+/// The mistakes of a document, and the remarks about what counts all the same.
 #[derive(Default)]
 struct Said {
     wrong: Vec<Problem>,
@@ -302,10 +303,7 @@ fn put<K: Ord + fmt::Display, V>(map: &mut BTreeMap<K, V>, key: K, value: V) -> 
             free.insert(value);
             Ok(())
         }
-        Entry::Occupied(taken) => Err(Wrong::from(format!(
-            "{} was there already; the first one counts: remove one, or name it otherwise",
-            taken.key()
-        ))),
+        Entry::Occupied(taken) => Err(there_already(taken.key()).into()),
     }
 }
 

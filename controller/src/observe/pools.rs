@@ -7,6 +7,7 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -57,9 +58,7 @@ impl PoolObjects {
         if let Some(pool) = read::pool(object) {
             let is_same = |one: &Arc<Pool>| (one.source, &one.name) == (pool.source, &pool.name);
             if self.pools.iter().any(is_same) {
-                return Err(format!(
-                    "{pool} was there already; the first one counts: remove one, or name it otherwise"
-                ));
+                return Err(there_already(&pool));
             }
             self.pools.push(Arc::new(pool));
             return Ok(true);
@@ -69,6 +68,11 @@ impl PoolObjects {
         self.reservations.extend(reservation.map(Arc::new));
         Ok(is_one)
     }
+}
+
+/// What is said of an object whose name another one has.
+pub(super) fn there_already(object: &impl Display) -> String {
+    format!("{object} was there already; the first one counts: remove one, or name it otherwise")
 }
 
 /// The kinds of objects, by the number of [`Custom`]: three of pools, that of reservations, and those about announcing.

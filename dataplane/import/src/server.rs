@@ -117,7 +117,7 @@ impl Importer<'_> {
         let mut settings = self.settings(line, line.from(4), defaults.clone());
         let place = place(text)?;
         if let Ok(address) = place.host.parse::<IpAddr>() {
-            // What is counted by server counts for all of them.
+            // The limit and the weight of each server add up at the one endpoint.
             let count = last.saturating_sub(first).saturating_add(1);
             settings.max_connections = settings
                 .max_connections

@@ -105,7 +105,7 @@ impl Rights {
             files.0.push((folder_of(&table), FileAccess::Read));
         }
         if let Some(ack) = &config.announce_ack {
-            // What is wrong with it is said on the page: it is no reason to serve nothing.
+            // An ack that cannot be read does not keep the process from serving: the page says why.
             files.0.push((parent_of(ack), FileAccess::Read));
         }
         if config.ack.is_none() && config.table.is_dir() {

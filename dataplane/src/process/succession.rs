@@ -335,7 +335,7 @@ impl Given {
 pub(crate) struct Offered<'a>(&'a Succession);
 
 impl Offered<'_> {
-    /// What is collected from now on is what this process has now.
+    /// Forgets that the offer was withdrawn: the sockets are collected again, as they are now.
     pub(crate) fn begin_again(&self) {
         self.0.0.send_modify(|state| state.withdrawn = None);
     }

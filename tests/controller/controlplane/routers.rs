@@ -138,7 +138,7 @@ fn what_objects_of_metallb_and_of_ballast_say_of_routers_is_what_routers_learn()
             tor.shown("show bfd sessions").contains(" Up ")
         });
 
-        // What is not supported is said, with object, field and remedy, and takes nothing else away.
+        // A warning names the object, the field and the remedy of a setting that is not supported; the other settings hold.
         let controller = edge.node.controller.as_ref().expect("it runs");
         for words in ["echo: spec.echoMode", "unnumbered: spec.peerAddress"] {
             until(words, || controller.log().contains(words));

@@ -67,7 +67,7 @@ fn kinds_that_users_may_expect_to_be_read_are_named_with_the_remedy() {
     assert_eq!(observed.nodes.len(), 1);
 }
 
-/// What is said of a file.
+/// The remarks and mistakes that reading a file reports.
 fn said_of(text: &str) -> Vec<String> {
     let bad = Observed::default().take_file("web.yaml", text);
     bad.iter().map(ToString::to_string).collect()

@@ -128,7 +128,7 @@ impl Files {
                 difference
                     .known
                     .retain(|address, _| has.contains_key(address));
-                // What is dropped may come back, and is to be asked for then.
+                // A dropped address may come back into this node's file, and the member is asked for it then.
                 if difference.known.len() < before {
                     difference.complete = None;
                 }

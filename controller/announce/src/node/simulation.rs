@@ -181,11 +181,17 @@ fn a_node_that_leaves_gives_up_at_once_and_the_last_one_keeps_its_addresses_to_t
     assert_eq!(world.owners().len(), 0);
 }
 
-#[test]
-fn what_a_system_refuses_another_node_takes_and_it_stays_there() {
+/// Two hosts, of which the system of the first one refuses every address.
+fn refused_at_one() -> World {
     let mut world = World::new(7, 2, 20);
     world.fault(Fault::Refuse(0, true));
     world.run(MS(3_000));
+    world
+}
+
+#[test]
+fn what_a_system_refuses_another_node_takes_and_it_stays_there() {
+    let mut world = refused_at_one();
     world.all_are_held();
     assert_eq!(world.shares().len(), 1);
     assert!(
@@ -208,9 +214,7 @@ fn what_a_system_refuses_another_node_takes_and_it_stays_there() {
 
 #[test]
 fn what_a_system_refuses_is_not_tried_again_for_the_interfaces_of_pods() {
-    let mut world = World::new(7, 2, 20);
-    world.fault(Fault::Refuse(0, true));
-    world.run(MS(3_000));
+    let mut world = refused_at_one();
     world.all_are_held();
     world.moves.clear();
     for _ in 0..50 {
@@ -231,9 +235,7 @@ fn what_a_system_refuses_is_not_tried_again_for_the_interfaces_of_pods() {
 
 #[test]
 fn a_system_that_goes_on_refusing_is_tried_less_and_less_often() {
-    let mut world = World::new(7, 2, 20);
-    world.fault(Fault::Refuse(0, true));
-    world.run(MS(3_000));
+    let mut world = refused_at_one();
     world.moves.clear();
     // Every file is a reason to try again.
     for _ in 0..300 {

@@ -96,22 +96,14 @@ impl Limits {
 
     /// When the next summary is due.
     pub(super) fn next(&self) -> Option<Duration> {
-        let waiting = self.namespaces.values().filter(|one| one.example.is_some());
-        let due = waiting.map(|one| {
-            one.summed_up
-                .map_or(Duration::ZERO, |last| last + OF_OBJECT.every)
-        });
+        let due = self.namespaces.values().filter_map(OfNamespace::due);
         due.min()
     }
 
     /// An event that says of how many Services of a namespace there are warnings that were not written; at most one a minute.
     pub(super) fn summary(&mut self, now: Duration) -> Option<NewEvent> {
-        let of = self.namespaces.values_mut().find(|one| {
-            let is_due = one
-                .summed_up
-                .is_none_or(|last| now >= last + OF_OBJECT.every);
-            is_due && one.example.is_some()
-        })?;
+        let mut all = self.namespaces.values_mut();
+        let of = all.find(|one| one.due().is_some_and(|due| due <= now))?;
         let example = of.example.take()?;
         let count = std::mem::take(&mut of.unsaid).len();
         of.summed_up = Some(now);
@@ -155,6 +147,15 @@ fn has_room_in_namespace(
     }
     of.bucket.left -= 1;
     true
+}
+
+impl OfNamespace {
+    /// When its next summary is due; `None`: there is nothing to sum up.
+    fn due(&self) -> Option<Duration> {
+        self.example.as_ref()?;
+        let last = self.summed_up;
+        Some(last.map_or(Duration::ZERO, |last| last + OF_OBJECT.every))
+    }
 }
 
 impl Bucket {

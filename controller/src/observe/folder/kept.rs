@@ -2,10 +2,12 @@
 //! Used by [`super::following`].
 
 use std::ffi::OsStr;
-use std::fs::{self, DirBuilder, OpenOptions};
+use std::fs::{self, DirBuilder};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
+
+use crate::replace::replace;
 
 /// A folder with a copy of each manifest, under the name of it. Manifests may hold keys: nobody else can read the copies.
 #[derive(Debug)]
@@ -32,7 +34,7 @@ impl Kept {
     /// Keeps the content of a manifest that can be read. Returns whether that was possible; if not, a warning says so unless it
     /// `was_told`.
     pub(super) fn write(&self, manifest: &Path, text: &str, was_told: bool) -> bool {
-        let written = self.replace(manifest, text);
+        let written = self.keep(manifest, text);
         if let Err(error) = &written
             && !was_told
         {
@@ -46,34 +48,20 @@ impl Kept {
         written.is_ok()
     }
 
-    fn replace(&self, manifest: &Path, text: &str) -> io::Result<()> {
+    fn keep(&self, manifest: &Path, text: &str) -> io::Result<()> {
         let copy = self.copy(manifest).ok_or(io::ErrorKind::InvalidFilename)?;
-        let draft = self.folder.join(DRAFT);
         let mut builder = DirBuilder::new();
         builder.recursive(true).mode(0o700).create(&self.folder)?;
         if !self.is_ours() {
             let why = "it is not a folder of this user alone; remove it";
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
         }
-        match fs::remove_file(&draft) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-        let mut options = OpenOptions::new();
-        let mut file = options
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(&draft)?;
-        let written = writeln!(file, "{}", of_manifest(manifest))
-            .and_then(|()| file.write_all(text.as_bytes()))
-            .and_then(|()| file.sync_data())
-            .and_then(|()| fs::rename(&draft, copy));
-        if written.is_err() {
-            // No part of a key stays on a full disk.
-            fs::remove_file(&draft).ok();
-        }
-        written
+        // Manifests may hold keys.
+        let written = replace(&copy, 0o600, |file| {
+            writeln!(file, "{}", of_manifest(manifest))?;
+            file.write_all(text.as_bytes())
+        });
+        written.map(drop)
     }
 
     /// Whether nobody else can have put the folder, or what is in it, there: a link may lead to a folder of somebody else.
@@ -115,4 +103,3 @@ fn of_manifest(manifest: &Path) -> String {
 }
 
 const FOLDER: &str = ".manifests";
-const DRAFT: &str = ".draft";

@@ -116,14 +116,6 @@ impl Notes {
                 .push(Problem::new(place, why, remedy));
         }
     }
-
-    fn failed<T>(&self, result: Result<T, Error>, at: &At<'_>) -> Result<T, Error> {
-        if result.is_err() {
-            let mut wrong = self.wrong.borrow_mut();
-            wrong.get_or_insert_with(|| at.to_string());
-        }
-        result
-    }
 }
 
 /// A place in an object.
@@ -150,6 +142,24 @@ struct Checked<'de, 'n> {
     value: &'de Value,
     notes: &'n Notes,
     at: &'n At<'n>,
+}
+
+impl<'de> Checked<'de, '_> {
+    /// Reads a part of the value, which stands at this place.
+    fn part<S: DeserializeSeed<'de>>(
+        self,
+        seed: S,
+        value: &'de Value,
+        at: &At<'_>,
+    ) -> Result<S::Value, Error> {
+        let notes = self.notes;
+        let read = seed.deserialize(Checked { value, notes, at });
+        if read.is_err() {
+            let mut wrong = notes.wrong.borrow_mut();
+            wrong.get_or_insert_with(|| at.to_string());
+        }
+        read
+    }
 }
 
 impl<'de> Deserializer<'de> for Checked<'de, '_> {
@@ -226,14 +236,7 @@ impl<'de> MapAccess<'de> for Entries<'de, '_> {
 
     fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, Error> {
         let (key, value) = self.next.take().unwrap_or(("", &Value::Null));
-        let at = At::Key(self.of.at, key);
-        let notes = self.of.notes;
-        let read = seed.deserialize(Checked {
-            value,
-            notes,
-            at: &at,
-        });
-        notes.failed(read, &at)
+        self.of.part(seed, value, &At::Key(self.of.at, key))
     }
 }
 
@@ -252,13 +255,7 @@ impl<'de> SeqAccess<'de> for Items<'de, '_> {
         let Some((index, value)) = self.left.next() else {
             return Ok(None);
         };
-        let at = At::Item(self.of.at, index);
-        let notes = self.of.notes;
-        let read = seed.deserialize(Checked {
-            value,
-            notes,
-            at: &at,
-        });
-        notes.failed(read, &at).map(Some)
+        let read = self.of.part(seed, value, &At::Item(self.of.at, index));
+        read.map(Some)
     }
 }

@@ -40,6 +40,12 @@ impl Bind {
         std::iter::once(first).chain(second)
     }
 
+    /// Whether a socket of the one has the very address of one of the other.
+    pub fn meets(&self, other: &Self) -> bool {
+        self.addresses()
+            .any(|one| other.addresses().any(|two| one == two))
+    }
+
     /// Whether a socket of the one may not listen while one of the other does, unless both share their port.
     pub fn overlaps(&self, other: &Self) -> bool {
         let meet = |one: SocketAddr, two: SocketAddr| {

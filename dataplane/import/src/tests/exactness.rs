@@ -653,7 +653,7 @@ fn checks_are_those_of_the_section() {
             contains(&text, "mode: tcp");
         }
     }
-    // What is asked otherwise each time cannot be waited for.
+    // Ballast sends the same bytes in each check, so an answer to a text with a date in it never comes: the check only connects.
     let lf = of(
         "",
         " option tcp-check\n tcp-check send-lf a%[date]\n tcp-check expect string PONG",

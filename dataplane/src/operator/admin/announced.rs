@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use ballast_core::announce_ack::Ack;
+use ballast_core::announce_ack::{Ack, State};
 
 use crate::os::files::{self, Fault, allow};
 
@@ -22,7 +22,7 @@ pub(crate) struct AnnouncerAck {
 /// What the announcer says.
 #[derive(Debug)]
 pub(super) struct Announced {
-    /// `Err`: why it is not known, for the page.
+    /// Its addresses in the order of the page. `Err`: why it is not known, for the page.
     pub(super) ack: Result<Ack, String>,
     /// How long ago the announcer showed last that it runs.
     pub(super) age: Duration,
@@ -85,7 +85,7 @@ fn ack(path: &Path) -> Result<Ack, String> {
     let not_one = || {
         format!("{place} is no ack of an announcer; name the path of its --ack by --announce-ack")
     };
-    let ack: Ack = serde_json::from_slice(&bytes).map_err(|_| not_one())?;
+    let mut ack: Ack = serde_json::from_slice(&bytes).map_err(|_| not_one())?;
     if ack.version != Ack::VERSION {
         return Err(format!(
             "{place} is of version {}, and this page reads version {}; run both programs in the same version",
@@ -93,6 +93,14 @@ fn ack(path: &Path) -> Result<Ack, String> {
             Ack::VERSION
         ));
     }
+    // Those that need a look first; among those of one state the order of the file stays.
+    ack.addresses.sort_by_key(|one| match one.state {
+        State::Conflict => 0,
+        State::NoInterface => 1,
+        State::NotReady => 2,
+        State::Held => 3,
+        State::NotOurs => 4,
+    });
     Ok(ack)
 }
 

@@ -255,33 +255,36 @@ fn admin_problems(binds: &[(String, Bind)], stats: &Stats, admin: &Admin) -> Vec
         OrOff::On(binds) => binds.to_vec(),
         OrOff::Off => Vec::new(),
     };
-    let mut found = Vec::new();
-    for (own, is_written, what) in [
-        (own, is_written, "admin address"),
-        (healthz, true, "address for healthz"),
-    ] {
-        let is_one = |one: &Bind, other: &Bind| {
-            one.addresses()
-                .any(|address| other.addresses().any(|its| its == address))
+    let of_admin = overlapping(binds, &own, is_written, "admin address");
+    of_admin
+        .chain(overlapping(binds, &healthz, true, "address for healthz"))
+        .collect()
+}
+
+/// A problem for each of these binds that overlaps with one of Ballast's own. `is_written`: the table has these, and a bind with the
+/// very same address is a problem of the table already.
+fn overlapping(
+    binds: &[(String, Bind)],
+    own: &[Bind],
+    is_written: bool,
+    what: &str,
+) -> impl Iterator<Item = Problem> {
+    let is_known = move |bind: &Bind| is_written && own.iter().any(|own| own.meets(bind));
+    let taken = binds
+        .iter()
+        .filter(move |(_, bind)| own.iter().any(|own| own.overlaps(bind)) && !is_known(bind));
+    taken.map(move |(at, bind)| {
+        let verb = if own.contains(bind) {
+            "is"
+        } else {
+            "overlaps with"
         };
-        for (at, bind) in binds {
-            let is_same = own.iter().any(|own| is_one(own, bind));
-            if is_same && is_written || !own.iter().any(|own| own.overlaps(bind)) {
-                continue;
-            }
-            let verb = if own.contains(bind) {
-                "is"
-            } else {
-                "overlaps with"
-            };
-            found.push(Problem::new(
-                at,
-                format!("{bind} {verb} Ballast's own {what}"),
-                "choose another port, or move the admin address: stats.bind in the table, or --admin here and for `ballast run`",
-            ));
-        }
-    }
-    found
+        Problem::new(
+            at,
+            format!("{bind} {verb} Ballast's own {what}"),
+            "choose another port, or move the admin address: stats.bind in the table, or --admin here and for `ballast run`",
+        )
+    })
 }
 
 /// A problem for each of these files, as named at a place of the table, that cannot be used.

@@ -150,8 +150,9 @@ pub(super) struct World {
     pub(super) told: Vec<String>,
     /// Since when two hosts that see each other both have an address.
     doubled: BTreeMap<(IpAddr, usize, usize), Duration>,
-    /// Who saw whom when `doubled` and `nowhere` were found out, and whether hosts have other addresses since.
+    /// The pairs of hosts that saw each other when `doubled` and `nowhere` were computed last.
     saw: BTreeSet<(usize, usize)>,
+    /// Whether a host has taken or lost an address since then.
     has_changed: bool,
     next_check: Duration,
     /// The last time at which the network was bad.

@@ -113,18 +113,9 @@ fn why(one: &Status) -> String {
 fn shown(listing: &Listing) -> Vec<&Status> {
     let ack = listing.announced.as_deref().map(|one| one.ack.as_ref());
     let addresses = ack.into_iter().flatten().flat_map(|ack| &ack.addresses);
-    let mut shown: Vec<&Status> = addresses
+    addresses
         .filter(|one| listing.view.takes_address(one))
-        .collect();
-    // Among those of one state the order of the file stays.
-    shown.sort_by_key(|one| match one.state {
-        State::Conflict => 0,
-        State::NoInterface => 1,
-        State::NotReady => 2,
-        State::Held => 3,
-        State::NotOurs => 4,
-    });
-    shown
+        .collect()
 }
 
 fn held(shown: &[&Status]) -> usize {
