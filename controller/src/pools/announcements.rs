@@ -1,5 +1,5 @@
 //! How addresses of pools are announced: our `Announcement`, and MetalLB's five kinds beside it. They are read into one form, and what
-//! cannot be followed is a [`Problem`] with the name of its object.
+//! cannot be followed is a problem with the name of its object.
 
 mod read;
 
