@@ -1,8 +1,8 @@
 //! The announcer's file: the addresses that this node may hold, who else may, and how the network is told.
 //!
 //! [`parse()`] returns a file without a mistake, or every mistake at once. People write it by hand in YAML, the controller in JSON,
-//! which is YAML as well. The form of the file is [`spec`]; from it come the strict reading ([`form`]) and the JSON Schema
-//! ([`schema()`]). What the values mean together is checked by [`check`].
+//! which is YAML as well. The form of the file is `spec`; from it come the strict reading (`form`) and the JSON Schema
+//! ([`schema()`]). What the values mean together is checked by `check`.
 
 mod bgp;
 mod check;

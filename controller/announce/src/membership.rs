@@ -3,9 +3,10 @@
 //!
 //! A member probes another one each 50 ms. One that answers neither itself (25 ms) nor through two others (25 ms) is suspected, and
 //! dead for all after 250 ms more. Each member chooses by itself whom it probes next, so a dead one may not be probed for some
-//! periods: the period is short because that time comes on top of the rest. foca never takes back a death: a member that was declared dead comes back with a higher
-//! [`Identity::generation`]. It learns of its death by a [`Hello`] that each member sends to those that it knows only as dead, and to
-//! the peers of the file. By a third kind of message a member asks another one which addresses are in its file.
+//! periods: the period is short because that time comes on top of the rest. foca never takes back a death: a member that was declared
+//! dead comes back with a higher [`Identity::generation`]. It learns of its death by a `Hello` that each member sends to those that
+//! it knows only as dead, and to the peers of the file. By a third kind of message a member asks another one which addresses are in
+//! its file.
 
 mod asking;
 mod cannot;

@@ -1,4 +1,4 @@
-//! The announcer as a process: sockets, files, clocks and signals around a [`Node`].
+//! The announcer as a process: sockets, files, clocks and signals around a node.
 //!
 //! One thread runs everything. Addresses and frames leave through one queue, so that they are done in the order in which the node
 //! asked for them, and datagrams of the members never wait for the kernel's tables.

@@ -384,7 +384,7 @@ impl<'u> Url<'u> {
     }
 }
 
-/// The addresses that clients of a bind may have connected to: those of `*` are 0.0.0.0 and [::].
+/// The addresses that clients of a bind may have connected to: those of `*` are `0.0.0.0` and `[::]`.
 fn addresses(bind: &Bind) -> impl Iterator<Item = IpAddr> {
     let (one, other) = match bind {
         Bind::Any { .. } => (
