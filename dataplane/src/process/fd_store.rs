@@ -90,8 +90,9 @@ impl FdStore {
         (store, kept)
     }
 
-    /// Has systemd keep these sockets of one address: all of them, or one where there is no room for all. Clients wait at that one.
-    pub(crate) fn keep(&mut self, key: &SocketKey, sockets: &[Arc<Socket>]) {
+    /// Has systemd keep these sockets of one address: so many of them at most, or one where there is no room for these. Clients wait
+    /// at that one.
+    pub(crate) fn keep(&mut self, key: &SocketKey, sockets: &[Arc<Socket>], most_of_them: usize) {
         // The port of one with port 0 is another one after each start.
         let Some(most) = self.most.filter(|_| key.asked_by.is_none()) else {
             return;
@@ -100,12 +101,20 @@ impl FdStore {
         let ((count, names), all) = (self.used, sockets.len());
         let with = |more| (count + more, names + more * length(key));
         let fits = |more: &usize| with(*more).0 <= most && with(*more).1 <= LONGEST_NAMES;
-        let given = [all, 1].into_iter().find(fits).unwrap_or(0);
+        let wanted = [all.min(most_of_them), all.min(1)];
+        let given = wanted.into_iter().find(fits).unwrap_or(0);
         self.given.insert(key.clone(), (given, all));
         self.used = with(given);
         for batch in sockets.get(..given).unwrap_or_default().chunks(BATCH) {
             self.telling.push(key, batch.to_vec());
         }
+    }
+
+    /// The addresses of which it keeps fewer sockets than there are, and fewer than so many.
+    pub(crate) fn short_of(&self, most_of_them: usize) -> Vec<SocketKey> {
+        let short = self.given.iter();
+        let short = short.filter(|(_, (given, all))| *given < (*all).min(most_of_them));
+        short.map(|(key, _)| key.clone()).collect()
     }
 
     /// Warns where systemd has no room for all sockets.
@@ -288,11 +297,37 @@ mod tests {
             telling: Telling::default(),
         };
         let socket = Arc::new(Socket::new(Domain::IPV4, Type::DGRAM, None).unwrap());
-        for port in 1..=count {
-            store.keep(&key(port), &vec![Arc::clone(&socket); each]);
+        let sockets = vec![socket; each];
+        (1..=count).for_each(|port| store.keep(&key(port), &sockets, 1));
+        keep_rest(&mut store, &sockets);
+        store
+    }
+
+    fn keep_rest(store: &mut FdStore, sockets: &[Arc<Socket>]) {
+        for most in [1, usize::MAX] {
+            for key in store.short_of(most) {
+                store.keep(&key, sockets, most);
+            }
         }
         store.check();
-        store
+    }
+
+    #[test]
+    fn each_address_has_one_before_another_has_all_and_room_is_used_when_it_comes() {
+        let mut store = store(8, 5, 2);
+        let given = |store: &FdStore| {
+            store
+                .given
+                .values()
+                .map(|(given, _)| *given)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(given(&store), [2, 2, 2, 1, 1]);
+        [1, 2].iter().for_each(|port| store.forget(&key(*port)));
+        let sockets = vec![Arc::new(Socket::new(Domain::IPV4, Type::DGRAM, None).unwrap()); 2];
+        keep_rest(&mut store, &sockets);
+        assert_eq!(given(&store), [2, 2, 2]);
+        assert!(!store.is_short);
     }
 
     #[test]
@@ -318,7 +353,7 @@ mod tests {
         }
         // Again, as by a process that has taken over.
         let mut store = store(12, 6, 2);
-        store.keep(&key(1), &[]);
+        store.keep(&key(1), &[], usize::MAX);
         assert_eq!(store.used.0, 10);
     }
 }

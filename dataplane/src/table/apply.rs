@@ -505,6 +505,7 @@ impl Apply {
             // A socket that has just been closed may have caused the failure.
             self.sockets.retry().await;
         }
+        self.sockets.keep_rest();
         self.end_connections(change.gone_endpoints);
         if change.idle_times {
             self.shared.follow_idle_times();

@@ -246,8 +246,7 @@ impl Sockets {
             }
         }
         let bound = keys.iter().filter_map(|key| self.bound.get(key));
-        bound.for_each(|bound| self.store.keep(&bound.key, &bound.sockets));
-        self.store.check();
+        bound.for_each(|bound| self.store.keep(&bound.key, &bound.sockets, 1));
         if all > 0 {
             tracing::info!("{adopted} of {all} UDP flows go on in this process");
         }
@@ -429,6 +428,18 @@ impl Sockets {
         });
     }
 
+    /// Has systemd keep what it had no room for, or was not told yet: one socket of each address first, then the others.
+    pub(super) fn keep_rest(&mut self) {
+        for most in [1, usize::MAX] {
+            for key in self.store.short_of(most) {
+                if let Some(bound) = self.bound.get(&key) {
+                    self.store.keep(&bound.key, &bound.sockets, most);
+                }
+            }
+        }
+        self.store.check();
+    }
+
     /// Retries addresses that could not be bound, and checks again which bound addresses are local.
     pub(super) async fn retry(&mut self) {
         let keys: Vec<SocketKey> = self.failed.keys().cloned().collect();
@@ -437,6 +448,7 @@ impl Sockets {
             tracing::info!(address = %key, "listening after a retry");
         }
         self.hand_out(opened).await;
+        self.keep_rest();
         self.look_for_others();
         let mut addresses = LocalAddresses::default();
         for bound in self.bound.values_mut() {
