@@ -1,6 +1,7 @@
 //! The last good content of each manifest, on disk, so that a file that is broken when the process begins loses nothing that was served.
 //! Used by [`super::following`].
 
+use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder};
 use std::io::{self, Write};
@@ -56,6 +57,10 @@ impl Kept {
             let why = "it is not a folder of this user alone; remove it";
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
         }
+        // As each time that the process begins.
+        if self.read(manifest).as_deref() == Some(text) {
+            return Ok(());
+        }
         // Manifests may hold keys.
         let written = replace(&copy, 0o600, |file| {
             writeln!(file, "{}", of_manifest(manifest))?;
@@ -84,9 +89,9 @@ impl Kept {
         if !self.is_ours() {
             return;
         }
-        let names: Vec<&OsStr> = manifests.filter_map(|path| path.file_name()).collect();
+        let names: HashSet<&OsStr> = manifests.filter_map(|path| path.file_name()).collect();
         for entry in fs::read_dir(&self.folder).into_iter().flatten().flatten() {
-            if !names.contains(&&*entry.file_name()) {
+            if !names.contains(&*entry.file_name()) {
                 fs::remove_file(entry.path()).ok();
             }
         }
