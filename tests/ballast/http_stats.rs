@@ -110,6 +110,39 @@ fn service(name: &str, more: &str, address: SocketAddr) -> String {
 }
 
 #[test]
+fn bytes_of_a_response_count_while_it_goes_on_and_when_it_is_cut() {
+    let half = server(|mut client| {
+        head(&mut client);
+        let begin = format!(
+            "HTTP/1.1 200 OK\r\nContent-Length: 2000\r\n\r\n{}",
+            "x".repeat(1000)
+        );
+        client.write_all(begin.as_bytes()).ok();
+        // The rest does not come.
+        client.read(&mut [0]).ok();
+    });
+    let logged = Logged::serve("haproxy", "default: {service: s}", &service("s", "", half));
+    let mut client = logged.connect();
+    write!(client, "GET / HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+    head(&mut client).unwrap();
+    client.read_exact(&mut [0; 1000]).unwrap();
+    for (proxy, row) in [("web", "FRONTEND"), ("s", "one"), ("s", "BACKEND")] {
+        logged
+            .ballast
+            .until(|_| logged.number(proxy, row, "bout") >= 1000);
+        assert!(logged.number(proxy, row, "bin") > 0, "{proxy}/{row}");
+    }
+    let shared = logged.ballast.running.shared();
+    let plan = shared.live.plan();
+    let one = plan.services()[0].endpoints()[0].live();
+    shared.cut(vec![std::sync::Arc::clone(one)]);
+    let line = logged.text();
+    assert!(line.contains(" KD-- ") || line.contains(" KD"), "{line}");
+    let bytes = Line::parse(&line).unwrap().bytes;
+    assert!(bytes >= 1000, "{line}");
+}
+
+#[test]
 fn each_request_of_a_kept_connection_is_a_line() {
     let logged = Logged::serve(
         "haproxy",

@@ -12,7 +12,7 @@ use rustc_hash::FxHashSet;
 use crate::endpoint::EndpointState;
 use crate::plan::{Frontend, Listens, Plan, Serves, SocketKey};
 use crate::service::{Endpoint, Service};
-use crate::table::OnGone;
+use crate::table::{ClientAuth, OnGone};
 
 /// What has to be done before and after a plan is published. A socket in neither list stays as it is.
 #[derive(Clone, Debug, Default)]
@@ -25,6 +25,8 @@ pub struct Change {
     pub gone_endpoints: Vec<GoneEndpoint>,
     /// Whether a UDP frontend of both plans has a new idle timeout, which its flows are to take over.
     pub idle_times: bool,
+    /// Whether clients that have open connections to an HTTP frontend would not be let in by such a connection any more.
+    pub shuts_out: bool,
 }
 
 /// An endpoint that was removed from the table.
@@ -64,7 +66,29 @@ pub fn change(bound: &BTreeSet<SocketKey>, old: &Plan, new: &Plan) -> Change {
             .frontends()
             .iter()
             .any(|frontend| has_other_idle_time(frontend, old)),
+        shuts_out: old.frontends().iter().any(|before| shuts_out(before, new)),
     }
+}
+
+/// Whether a plan lacks this frontend for HTTP, or has it with other rules about whose connections may use it.
+fn shuts_out(before: &Frontend, new: &Plan) -> bool {
+    let Serves::Http(http) = before.serves() else {
+        return false;
+    };
+    let is_like = |after: &Arc<Frontend>| match after.serves() {
+        Serves::Http(other) => {
+            other.is_https() == http.is_https()
+                && after.spec().source_ranges == before.spec().source_ranges
+                && client_auth(after) == client_auth(before)
+        }
+        _ => false,
+    };
+    let mut sockets = before.sockets().iter();
+    !sockets.all(|socket| new.frontend(socket).is_some_and(is_like))
+}
+
+fn client_auth(frontend: &Frontend) -> Option<&ClientAuth> {
+    frontend.spec().tls.as_deref()?.client_auth.as_ref()
 }
 
 /// The sockets of all frontends that listen, or would if an operator enabled an endpoint by hand.

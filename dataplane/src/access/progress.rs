@@ -6,7 +6,7 @@ use std::time::Duration;
 /// The progress of a dial.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Progress {
-    /// Time spent in the queue; `None`: the client never left the queue.
+    /// Time spent in the queue; `None`: the client has not been in the queue, and no endpoint was chosen.
     pub(crate) queued: Option<Duration>,
     /// Time until an endpoint was connected, without the time in the queue.
     pub(crate) connecting: Option<Duration>,

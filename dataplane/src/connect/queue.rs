@@ -38,6 +38,7 @@ impl Attempts<'_> {
             Ok(_) => {}
         }
         self.queued += waited;
+        self.progress.queued = Some(self.queued);
         // The connect timeout does not run while the client waits in the queue.
         self.deadline = self.deadline.map(|deadline| deadline.after(waited));
         turn

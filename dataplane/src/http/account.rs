@@ -37,6 +37,8 @@ pub(super) struct Account {
     ending: Option<[u8; 2]>,
     /// What became of the cookie of the service's affinity, in haproxy's two letters.
     cookie: Option<[u8; 2]>,
+    /// Whether the response will give the client a cookie.
+    gives_cookie: bool,
     /// The connections of the service and of the endpoint.
     connections: (u32, u32),
     /// `None`: no access lines are wanted, or the request was malformed.
@@ -126,10 +128,10 @@ impl Account {
             texts.server(service, upstream.index, endpoint);
         }
         if service.cookie_name().is_some() {
-            self.cookie = Some(match (has_cookie, upstream.cookie.is_some()) {
-                (false, true) => *b"NI",
-                (false, false) => *b"NN",
-                (true, true) => *b"II",
+            self.gives_cookie = upstream.cookie.is_some();
+            self.cookie = Some(match (has_cookie, self.gives_cookie) {
+                (false, _) => *b"NN",
+                (true, true) => *b"IN",
                 (true, false) => *b"VN",
             });
         }
@@ -153,6 +155,9 @@ impl Account {
     ) {
         self.phase = Phase::Data;
         self.responded = Some(now);
+        if let Some([_, returned]) = self.cookie.as_mut().filter(|_| self.gives_cookie) {
+            *returned = b'I';
+        }
         let waited = now.since(self.connected.unwrap_or(now));
         session.counters().responded(status, waited);
         self.answers(frontend, status);

@@ -36,7 +36,7 @@ mod rewriting;
 mod transfer;
 mod tunnel;
 
-use relay::{Relay, Relayed};
+use relay::{Relay, Relayed, Tally};
 use rewriting::Rewriting;
 pub(super) use transfer::BodyExtent;
 use transfer::Transfer;
@@ -223,7 +223,6 @@ impl Exchange<'_, '_> {
             Err(ended) => return ended.into(),
         };
         let worker = Rc::clone(&self.peer.worker);
-        let counters = self.peer.counters();
         let clock = worker.shared.clock;
         let has_cookie = self.prepared.facts.cookie.is_some();
         self.account
@@ -272,6 +271,7 @@ impl Exchange<'_, '_> {
             server,
             up,
             down: None,
+            expects: prepared.facts.expects,
             interims: 0,
             is_malformed: false,
             server_dead: false,
@@ -279,18 +279,18 @@ impl Exchange<'_, '_> {
             timeouts: prepared.timeouts,
             tools: &worker.tools,
             head_bytes: 0,
+            tally: Tally {
+                account: self.account,
+                frontend: self.peer.counters(),
+                session: &session,
+                counted: (0, 0),
+            },
         };
-        let relayed = relay.run(&rewriting, |head| {
-            let now = clock.precisely();
-            self.account.responded(counters, &session, head.status, now);
-        });
-        let Relayed { head, has_begun } = relayed.await;
+        session.count_bytes(prepared.received, 0);
+        let Relayed { head, has_begun } = relay.run(&rewriting).await;
         let request_is_read = relay.up.is_read;
         worker.count_spliced();
-        let (up, down) = relay.bytes();
-        self.account.moved(counters, up, down);
-        self.account.sees(&service, endpoint);
-        count(&session, prepared.received + up, down);
+        relay.tally.account.sees(&service, endpoint);
         let head = match head {
             Ok(head) => head,
             Err(failed) => {
@@ -351,6 +351,12 @@ impl Exchange<'_, '_> {
 
     /// Accounts for a request that has failed.
     fn failed(&mut self, failed: Failed, session: &EndpointSession, has_begun: bool) -> Ended {
+        let is_cut = failed.failure == ExchangeFailure::ClientLeft && self.client.is_cut();
+        let failed = if is_cut {
+            ExchangeFailure::Cut.into()
+        } else {
+            failed
+        };
         self.account.fails(failed.failure);
         if has_begun {
             session.count_fault(failed.failure.fault());
@@ -455,7 +461,12 @@ impl Exchange<'_, '_> {
                 account.fails(ExchangeFailure::Expired);
                 return Err(Ended::Failed(ExchangeFailure::Expired.into()));
             }
-            Err(unserved) => return Err(Ended::Unserved(unserved)),
+            Err(unserved) => {
+                if client.into_inner().is_cut() {
+                    account.fails(ExchangeFailure::Cut);
+                }
+                return Err(Ended::Unserved(unserved));
+            }
         };
         let mut connections = worker.connections.borrow_mut();
         connections.set_endpoint(peer.slot, upstream.session.lease.endpoint());
@@ -470,13 +481,6 @@ fn again(relay: &Relay<'_, '_>, failed: &Failed, may_repeat: bool) -> Option<Att
         return Some(Attempted::Refused);
     }
     (may_repeat && failed.is_silent()).then_some(Attempted::ClosedIdle)
-}
-
-/// Counts the bytes of a request and of its response at the endpoint.
-fn count(session: &EndpointSession, up: u64, down: u64) {
-    let endpoint = session.counters();
-    endpoint.bytes_in.add(up);
-    endpoint.bytes_out.add(down);
 }
 
 /// A request that endpoints keep refusing is answered with an error at last.

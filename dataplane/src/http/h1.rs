@@ -146,7 +146,7 @@ impl Client {
         let mut began = None;
         loop {
             let plan = worker.plan();
-            let Some((_, http)) = self.peer.frontend_in(&plan) else {
+            let Some((_, http)) = self.peer.admitted_in(&plan) else {
                 return self.without_frontend(began).await;
             };
             let is_preface = self.preface(http);
@@ -188,15 +188,23 @@ impl Client {
         }
     }
 
-    /// The table no longer has the frontend of this client, or not for HTTP.
+    /// The table no longer has the frontend of this client, or not for this client.
     async fn without_frontend(&mut self, began: Option<Micros>) -> Next {
         if self.buffer.is_empty() {
             return Next::Close;
         }
-        let began = began.unwrap_or_else(|| self.peer.worker.shared.clock.precisely());
-        self.account_for_malformed(began);
-        let worker = &self.peer.worker;
-        self.account.unserved(Refusal::NoEndpoint.into(), worker);
+        let is_there = self.peer.frontend_in(&self.peer.worker.plan()).is_some();
+        if is_there || self.peer.requests.get() > 0 {
+            // As where the connection was closed before the request came. Another connection is served, or refused.
+            return Next::Linger;
+        }
+        let worker = Rc::clone(&self.peer.worker);
+        let began = began.unwrap_or_else(|| worker.shared.clock.precisely());
+        let held = self.buffer.held();
+        let line = |out: &mut Vec<u8>| out.extend_from_slice(request_line(held));
+        self.account = Account::of(&self.peer, "", line, began, began);
+        self.count_request();
+        self.account.unserved(Refusal::NoEndpoint.into(), &worker);
         let answer = ReadyAnswer::rejected(&self.peer, 503, None, Reason::Unserved);
         self.send(answer).await
     }
@@ -218,6 +226,11 @@ impl Client {
     /// Opens the account of a request whose head is malformed or not whole.
     fn account_for_malformed(&mut self, began: Micros) {
         self.account = Account::of_malformed(&self.peer, began);
+        self.count_request();
+    }
+
+    /// Counts a request with all bytes that are here.
+    fn count_request(&mut self) {
         let bytes = self.buffer.held().len() as u64;
         let counters = self.peer.counters();
         counters.requests.add(1);
@@ -263,8 +276,7 @@ impl Client {
                 // A client that has just connected is answered, and so is a request that has just been sent.
                 Poll::Pending
                     if buffer.is_empty()
-                        && peer.ends_idle()
-                        && peer.requests.get() > 0
+                        && (peer.ends_idle() && peer.requests.get() > 0 || peer.is_shut_out())
                         && connection.socket.is_idle() =>
                 {
                     if has_looked {

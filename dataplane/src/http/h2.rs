@@ -83,7 +83,10 @@ async fn run(connection: &mut Connection, peer: &Rc<Peer>, first: Vec<u8>) -> En
         window: config.window as usize,
     });
     let mux = Mux::new(Core::server(config), now);
-    let _ended = EndedWithTask(Rc::clone(&mux));
+    let mut ended = EndedWithTask {
+        mux: Rc::clone(&mux),
+        in_order: false,
+    };
     let mut timer = Timer::new(&worker.tools.poller);
     timer.set(deadline);
     let mut driver = Driver {
@@ -92,15 +95,25 @@ async fn run(connection: &mut Connection, peer: &Rc<Peer>, first: Vec<u8>) -> En
     };
     mux.receive(&first, now, &mut |stream| driver.open(stream));
     drop(first);
-    poll_fn(|cx| driver.poll(&mux, connection, &mut timer, cx)).await
+    let end = poll_fn(|cx| driver.poll(&mux, connection, &mut timer, cx)).await;
+    ended.in_order = true;
+    end
 }
 
 /// Ends the requests of a connection whose task ends, also if an operator or a panic ends it.
-struct EndedWithTask(Rc<Mux>);
+struct EndedWithTask {
+    mux: Rc<Mux>,
+    /// Whether the task has come to its end.
+    in_order: bool,
+}
 
 impl Drop for EndedWithTask {
     fn drop(&mut self) {
-        self.0.end();
+        if self.in_order {
+            self.mux.end();
+        } else {
+            self.mux.cut();
+        }
     }
 }
 
@@ -190,7 +203,7 @@ impl Driver {
     /// Whether the client is to send no further requests by this connection.
     fn should_end(&self) -> bool {
         let peer = &self.client.peer;
-        peer.is_draining() || peer.frontend_in(&peer.worker.plan()).is_none()
+        peer.is_draining() || peer.is_shut_out()
     }
 
     /// Whether the client knows of the end, and all its requests have been answered.

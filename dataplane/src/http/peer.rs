@@ -15,10 +15,12 @@ use ballast_core::plan::{
 use ballast_core::preamble::{Addresses, Ssl, Transport};
 use ballast_core::route::SecureConnection;
 use ballast_core::service::Service;
+use ballast_core::table::FrontendTls;
 
 use super::side::Share;
 use crate::connect::send_proxy;
-use crate::net::tls::{MaybeTls, Session};
+use crate::net::tls::{MaybeTls, Policy, Session};
+use crate::worker::live::Serving;
 use crate::worker::{Connection, ProxyInfo, Worker};
 
 /// The client of a connection.
@@ -34,6 +36,8 @@ pub(super) struct Peer {
     local: Cell<Option<SocketAddr>>,
     /// How it uses TLS, and whom its certificate names.
     ssl: Option<Ssl<'static>>,
+    /// The rules by which its certificate, or that it has none, was accepted.
+    policy: Policy,
     /// The protocol that was negotiated in the handshake of TLS.
     alpn: Option<&'static [u8]>,
     common_name: Option<Box<str>>,
@@ -60,6 +64,7 @@ impl Peer {
                 None => is_exact.then_some(socket.address),
             }),
             ssl: session.map(Session::anonymous_ssl),
+            policy: session.map(Session::policy).unwrap_or_default(),
             alpn: session.and_then(Session::alpn).map(|alpn| match alpn {
                 b"h2" => &b"h2"[..],
                 b"http/1.0" => b"http/1.0",
@@ -98,6 +103,36 @@ impl Peer {
             Serves::Http(http) => Some((frontend, http)),
             _ => None,
         }
+    }
+
+    /// The frontend in `plan`, if that would let this client in by a connection such as it has. A table may have closed it to the client
+    /// since the connection was made.
+    pub(super) fn admitted_in<'p>(
+        &self,
+        plan: &'p Serving,
+    ) -> Option<(&'p Arc<Frontend>, &'p Arc<HttpFrontend>)> {
+        let found = self.frontend_in(plan)?;
+        let (frontend, http) = found;
+        let address = self.key.client().ip();
+        let asks_for_certificate = |tls: &FrontendTls| tls.client_auth.is_some();
+        let rules_hold = || {
+            let tls = plan.tls.frontend(frontend.name());
+            tls.is_some_and(|tls| tls.policy() == self.policy)
+        };
+        let is_admitted = self.ssl.is_some() == http.is_https()
+            && frontend.limits().check_source(address).is_ok()
+            && (!frontend
+                .spec()
+                .tls
+                .as_deref()
+                .is_some_and(asks_for_certificate)
+                || rules_hold());
+        is_admitted.then_some(found)
+    }
+
+    /// Whether the table no longer has the frontend for this client.
+    pub(super) fn is_shut_out(&self) -> bool {
+        self.admitted_in(&self.worker.plan()).is_none()
     }
 
     /// Whether a request for this host came by a connection of TLS that would not have been opened for it.

@@ -67,6 +67,8 @@ pub(super) struct RequestFacts {
     /// Whether the client will send another request on this connection.
     pub(super) keep_alive: bool,
     pub(super) upgrades: bool,
+    /// Whether the client may wait for an interim response before it sends the body.
+    pub(super) expects: bool,
     /// Whether the request may be sent a second time: its method is idempotent, and it has no body.
     pub(super) is_repeatable: bool,
     /// What the response needs of the route and of the request, if its paths are mapped back.
@@ -261,6 +263,11 @@ impl RequestFacts {
             version: request.version,
             keep_alive: message.keep_alive,
             upgrades: message.upgrades,
+            expects: request.version != Version::Http10
+                && request
+                    .fields
+                    .iter()
+                    .any(|field| field.name.eq_ignore_ascii_case("expect")),
             is_repeatable: !message.framing.has_body() && IDEMPOTENT.contains(&request.method),
             map_back: maps_back.then(|| {
                 Box::new(MappedBack {

@@ -160,13 +160,15 @@ impl HttpSide<'_> {
         }
     }
 
-    /// Whether an order has cut this endpoint's connection. A connection of HTTP/2 fails by itself then.
+    /// Whether an order has cut this connection. That of HTTP/2 to an endpoint fails by itself then.
     pub(super) fn is_cut(&self) -> bool {
-        matches!(self, Self::H1(side) if side.stream.is_cut())
+        match self {
+            Self::H1(side) => side.stream.is_cut(),
+            Self::H2(side) => side.stream.is_cut(),
+        }
     }
 
-    /// Sends this client the head of a response, or of an interim one; `is_whole`: it has no body. Returns the length of a head of
-    /// HTTP/1.
+    /// Sends this client the head of a response, or of an interim one; `is_whole`: it has no body. Returns the length of the head.
     pub(super) fn respond(&mut self, to: &ToClient<'_>, is_whole: bool) -> Result<usize, Broken> {
         let is_interim = to.response.status < 200;
         match self {
@@ -183,7 +185,7 @@ impl HttpSide<'_> {
                     forward::response_fields(&mut Fields::new(out), to);
                 };
                 let sent = side.stream.respond(to.response.status, is_whole, fields);
-                sent.map(|()| 0).map_err(Broken::from)
+                sent.map_err(Broken::from)
             }
         }
     }

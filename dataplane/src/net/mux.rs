@@ -30,6 +30,8 @@ pub(crate) struct Mux {
     driver: RefCell<Option<Waker>>,
     events: RefCell<Vec<Event>>,
     failed: Cell<Option<ErrorCode>>,
+    /// Whether this process has ended the connection, by an order or by a panic.
+    is_cut: Cell<bool>,
     /// When bytes of the peer arrived last.
     last_read: Cell<Moment>,
     /// Whether the peer has sent something since it was asked for a sign of life.
@@ -56,6 +58,7 @@ impl Mux {
             driver: RefCell::default(),
             events: RefCell::default(),
             failed: Cell::default(),
+            is_cut: Cell::new(false),
             last_read: Cell::new(now),
             is_alive: Cell::new(true),
             busy_since: Cell::new(now),
@@ -173,6 +176,12 @@ impl Mux {
     pub(crate) fn end(&self) {
         self.core.borrow_mut().end(&mut Vec::new());
         self.wake_all();
+    }
+
+    /// The same, where the connection is cut.
+    pub(crate) fn cut(&self) {
+        self.is_cut.set(true);
+        self.end();
     }
 
     /// Ends the connection with an error, which is sent to the peer.
@@ -377,6 +386,11 @@ impl Stream {
         self.mux.wake_driver();
     }
 
+    /// Whether the connection was cut.
+    pub(crate) fn is_cut(&self) -> bool {
+        self.mux.is_cut.get()
+    }
+
     /// Whether the stream has been reset.
     pub(crate) fn is_reset(&self) -> bool {
         self.mux.core.borrow().reset_reason(self.key).is_some()
@@ -428,13 +442,13 @@ impl Stream {
         }
     }
 
-    /// Server: sends the head of a response, whose fields `write` appends.
+    /// Server: sends the head of a response, whose fields `write` appends. Returns its length.
     pub(crate) fn respond(
         &self,
         status: u16,
         ends: bool,
         write: impl FnOnce(&mut Vec<u8>),
-    ) -> Result<(), Reset> {
+    ) -> Result<usize, Reset> {
         let mut core = self.mux.core.borrow_mut();
         self.mux
             .written(core.respond(self.key, status, ends, write))

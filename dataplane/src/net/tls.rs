@@ -56,6 +56,7 @@ pub use served::ServedCertificate;
 pub(crate) use server::ServerTls;
 pub(crate) use session::{HandshakeError, Scratch, Session};
 pub(crate) use stream::MaybeTls;
+pub(crate) use tickets::Policy;
 use tickets::TicketKeys;
 pub(crate) use trust::verifier;
 

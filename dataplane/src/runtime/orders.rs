@@ -57,6 +57,7 @@ pub(crate) async fn run(
                 flows.cut(&endpoints);
             }
             Order::FollowIdleTimes => flows.follow_idle_times(),
+            Order::LookAtClients => worker.tools.poller.wake_all(),
             Order::Finish {
                 is_handed_over,
                 done,

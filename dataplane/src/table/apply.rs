@@ -510,6 +510,9 @@ impl Apply {
         if change.idle_times {
             self.shared.follow_idle_times();
         }
+        if change.shuts_out {
+            self.shared.look_at_clients();
+        }
         (
             change.open.len() - self.sockets.failed(),
             change.close.len(),

@@ -63,6 +63,8 @@ pub(crate) enum Order {
     NewPlan,
     /// Give the existing flows the idle timeouts of the plan in force.
     FollowIdleTimes,
+    /// Close the idle connections whose clients the plan in force does not let in.
+    LookAtClients,
     /// End the idle connections that [`Finish`](Self::Finish) kept.
     EndIdle,
     /// Begin no more flows, and from now on count the active flows among the connections to wait for.

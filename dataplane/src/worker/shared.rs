@@ -251,6 +251,14 @@ impl Shared {
         }
     }
 
+    /// Has all connections look again whether the plan in force lets their clients in.
+    pub(crate) fn look_at_clients(&self) {
+        for inbox in &self.inboxes {
+            // A worker that has ended has no clients.
+            inbox.send(Order::LookAtClients).ok();
+        }
+    }
+
     /// The worker to hand a connection over to, if `from` has too many more than another one.
     pub(crate) fn less_loaded_than(&self, from: WorkerId) -> Option<WorkerId> {
         let mine = self.loads.get(from.0)?.load(Ordering::Relaxed);

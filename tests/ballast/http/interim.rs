@@ -27,6 +27,33 @@ fn inviting(invitation: &'static str) -> Endpoint {
 }
 
 #[test]
+fn a_client_that_waits_for_100_is_not_the_slow_one() {
+    let endpoint = Endpoint::scripted(|wire, endpoint, connection| {
+        while let Some(mut request) = wire.request_head() {
+            support::pause(Duration::from_millis(900));
+            wire.send("HTTP/1.1 100 Continue\r\n\r\n");
+            let Some(body) = wire.request_body(&request) else {
+                return;
+            };
+            request.body = body;
+            request.connection = connection;
+            endpoint.note(request);
+            wire.send(ok("thanks"));
+        }
+    });
+    let ballast = Ballast::serve(&table(", timeouts: {client: 300ms}", "", &[&endpoint]), 1);
+    let mut client = Wire::to(ballast.address());
+    client.send(EXPECTING);
+    assert_eq!(client.response().head, "HTTP/1.1 100 Continue\r\n\r\n");
+    client.send("hello");
+    // It is silent for as long again, but now nobody waits for the client.
+    assert_eq!(client.response().text(), "thanks");
+    client.send(EXPECTING);
+    assert_eq!(client.response().head, "HTTP/1.1 100 Continue\r\n\r\n");
+    assert_eq!(client.response().status, 408, "the endpoint has asked");
+}
+
+#[test]
 fn a_client_that_waits_for_100_gets_it() {
     let endpoint = inviting("HTTP/1.1 100 Continue\r\n\r\n");
     let ballast = Ballast::serve(&table("", "", &[&endpoint]), 1);

@@ -89,6 +89,38 @@ fn no_request_fails_while_tables_change() {
 }
 
 #[test]
+fn a_table_that_closes_a_frontend_to_clients_closes_their_connections_to_it() {
+    let endpoint = Endpoint::saying("a");
+    let open = table("", "", &[&endpoint]);
+    let ranges = |range| table(&format!(", source-ranges: [\"{range}\"]"), "", &[&endpoint]);
+    let ballast = Ballast::serve(&open, 2);
+    let served = || {
+        let mut client = Wire::to(ballast.address());
+        assert_eq!(client.get("/").text(), "a");
+        client
+    };
+    let (mut idle, mut fresh) = (served(), Wire::to(ballast.address()));
+    ballast.swap(&ranges("127.0.0.0/8"));
+    assert_eq!(idle.get("/").text(), "a", "it is one of those");
+    ballast.swap(&ranges("192.0.2.0/24"));
+    idle.assert_ends(End::Clean, "it was let in before");
+    fresh.assert_ends(End::Clean, "it had not asked yet");
+    ballast.swap(&open);
+    let mut idle = served();
+    let relayed = open.replace(
+        "protocol: http, default: {service: s}",
+        "protocol: tcp, service: s",
+    );
+    ballast.swap(&relayed);
+    idle.assert_ends(End::Clean, "there is no HTTP any more");
+    ballast.swap(&open);
+    let mut idle = served();
+    ballast.swap("version: 1");
+    idle.assert_ends(End::Clean, "the frontend is gone");
+    assert!(endpoint.heard().len() >= 4);
+}
+
+#[test]
 fn the_next_request_of_an_open_connection_is_served_by_the_new_table() {
     let (a, b) = (Endpoint::saying("a"), Endpoint::saying("b"));
     let text = |frontend: &str| {

@@ -55,6 +55,38 @@ fn switching() -> Endpoint {
 }
 
 #[test]
+fn a_101_is_an_answer_like_others() {
+    let endpoint = Endpoint::scripted(|wire, endpoint, connection| {
+        if endpoint.hear(wire, connection).is_some() {
+            wire.send(SWITCHED.replacen(
+                "\r\n\r\n",
+                "\r\nServer: x\r\nSet-Cookie: SID=mine\r\n\r\n",
+                1,
+            ));
+        }
+    });
+    let table = table(
+        ", http: {response-headers: {set: {X-Frame-Options: DENY}}}",
+        ", affinity: {cookie: SID}, http: {response-headers: {remove: [Server]}}",
+        &[&endpoint],
+    );
+    let ballast = Ballast::serve(&table, 1);
+    let mut client = Wire::to(ballast.address());
+    client.send(ASK);
+    let response = client.response();
+    assert_eq!(response.status, 101);
+    assert_eq!(response.field("Connection"), Some("upgrade"));
+    assert_eq!(response.field("X-Frame-Options"), Some("DENY"));
+    assert_eq!(response.field("Server"), None);
+    let cookie = response.field("Set-Cookie").unwrap();
+    assert!(
+        cookie.starts_with("SID=") && !cookie.contains("mine"),
+        "{cookie}"
+    );
+    assert_eq!(response.field("Content-Length"), None);
+}
+
+#[test]
 fn bytes_pass_both_ways_after_a_101() {
     let endpoint = switching();
     let ballast = Ballast::serve(&table("", "", &[&endpoint]), 1);

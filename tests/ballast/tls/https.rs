@@ -4,6 +4,8 @@ use std::io::{Read, Write};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use rustls::ClientConfig;
+
 use crate::tls::client::{Tls, config, showing};
 use crate::tls::server as tls_server;
 use support::Ballast;
@@ -86,6 +88,38 @@ fn endpoints_are_told_whose_certificate_it_is_and_believe_no_client() {
 }
 
 #[test]
+fn a_connection_without_a_certificate_ends_when_the_table_asks_for_one() {
+    let papers = Papers::new();
+    papers.issue("shop", &["shop.test"]);
+    papers.issue("guest", &[]);
+    let open = table(&papers, "", "", "", plain());
+    let auth = format!(
+        ", client-auth: {{ca: {}, mode: required}}",
+        papers.named("ca.pem")
+    );
+    let closed = table(&papers, &auth, "", "", plain());
+    let ballast = Ballast::serve(&open, 1);
+    let come = |config: ClientConfig| {
+        let mut tls = Tls::connect(ballast.address(), &Arc::new(config), "shop.test").unwrap();
+        assert!(get(&mut tls, "/", "").0.starts_with("HTTP/1.1 200"));
+        tls
+    };
+    let mut nobody = come(config(&papers));
+    ballast.swap(&closed);
+    let mut guest = come(showing(&papers, &papers, "guest"));
+    assert_eq!(
+        nobody.0.read(&mut [0]).unwrap(),
+        0,
+        "it is closed while it is idle"
+    );
+    // Another description of the same rules.
+    ballast.swap(&format!("generation: 2\n{closed}"));
+    assert!(get(&mut guest, "/", "").0.starts_with("HTTP/1.1 200"));
+    ballast.swap(&open);
+    assert!(get(&mut guest, "/", "").0.starts_with("HTTP/1.1 200"));
+}
+
+#[test]
 fn one_port_ends_tls_for_some_names_and_relays_others() {
     let papers = Papers::new();
     papers.issue("shop", &["shop.test"]);
@@ -158,7 +192,7 @@ services:
     )
 }
 
-fn offering(mut config: rustls::ClientConfig) -> rustls::ClientConfig {
+fn offering(mut config: ClientConfig) -> ClientConfig {
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     config
 }

@@ -74,7 +74,7 @@ fn explanation(status: u16) -> (&'static str, &'static str) {
         ),
         408 => (
             "The request did not arrive in time. Please try again.",
-            "For the operator: timeouts.request says how long a client may take to send the head of a request.",
+            "For the operator: timeouts.request says how long a client may take to send the head of a request, and timeouts.client how long its body may stand still.",
         ),
         410 => (
             "This page is gone, and has no new address.",

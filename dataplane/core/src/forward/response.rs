@@ -68,15 +68,13 @@ pub(crate) fn write_status(out: &mut Vec<u8>, status: u16, reason: &str) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Writes the fields of a response. An interim response (1xx) loses only the fields that concern the connection.
+/// Writes the fields of a response. An interim response (1xx) loses only the fields that concern the connection. A switch to another
+/// protocol is the last answer to its request, and no interim one.
 pub fn response_fields(out: &mut impl Sink, to: &ToClient<'_>) {
     let status = to.response.status;
-    if status < 200 {
-        let mut head = HeadWriter::new(out, Edits::default());
-        copy(&mut head, to, true);
-        if status == SWITCHING_PROTOCOLS {
-            write_connection(head.sink(), to);
-        }
+    let switches = status == SWITCHING_PROTOCOLS;
+    if status < 200 && !switches {
+        copy(&mut HeadWriter::new(out, Edits::default()), to, true);
         return;
     }
     let mut head = HeadWriter::new(out, to.edits);
@@ -99,7 +97,9 @@ pub fn response_fields(out: &mut impl Sink, to: &ToClient<'_>) {
         // In addition to the endpoint's: the strictest directive counts.
         out.field("Cache-Control", b"private");
     }
-    write_body(out, to);
+    if !switches {
+        write_body(out, to);
+    }
     write_connection(out, to);
 }
 

@@ -84,16 +84,19 @@ impl Connection {
         status: u16,
         ends: bool,
         write: impl FnOnce(&mut Vec<u8>),
-    ) -> Result<(), Reset> {
+    ) -> Result<usize, Reset> {
         let id = self.sendable(key, Half::Head)?;
+        let mut length = 0;
         self.write_block(id, ends, |out| {
+            let start = out.len();
             hpack::encode_status(out, status);
             write(out);
+            length = out.len() - start;
         });
         if status >= 200 {
             self.has_sent(key, if ends { Half::Ended } else { Half::Body });
         }
-        Ok(())
+        Ok(length)
     }
 
     /// Ends a body with trailers.

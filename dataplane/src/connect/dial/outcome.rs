@@ -56,6 +56,13 @@ impl EndpointSession {
         self.lease.endpoint().counters(self.worker.id)
     }
 
+    /// Counts bytes from the client and to it.
+    pub(crate) fn count_bytes(&self, up: u64, down: u64) {
+        let counters = self.counters();
+        counters.bytes_in.add(up);
+        counters.bytes_out.add(down);
+    }
+
     /// Counts the end of the session at the side that was at fault.
     pub(crate) fn count_fault(&self, fault: Option<Side>) {
         match fault {

@@ -9,10 +9,13 @@ use ballast_core::forward::{ToClient, framing_to};
 use ballast_core::http::{Framing, Response, Version};
 use ballast_core::http1::{HeadSearch, ResponseKind};
 use ballast_core::http2::Head;
+use ballast_core::plan::FrontendCounters;
 
 use super::rewriting::Rewriting;
 use super::transfer::{BodyExtent, Stopped, Transfer};
 use super::{ExchangeFailure, Failed};
+use crate::connect::EndpointSession;
+use crate::http::account::Account;
 use crate::http::idle_timer::{Expired, IdleTimer, Timeouts};
 use crate::http::request::with_fields;
 use crate::http::side::{Answered, HttpSide};
@@ -26,6 +29,8 @@ pub(super) struct Relay<'e, 'c> {
     pub(super) up: Transfer,
     /// The body of the response, once that has begun.
     pub(super) down: Option<Transfer>,
+    /// Whether the client may wait for an interim response before it sends the body.
+    pub(super) expects: bool,
     /// How many interim responses there were.
     pub(super) interims: u32,
     /// Whether the bytes that came with the head of the response are no body.
@@ -35,8 +40,30 @@ pub(super) struct Relay<'e, 'c> {
     pub(super) timer: IdleTimer<'e>,
     pub(super) timeouts: Timeouts,
     pub(super) tools: &'e Tools,
-    /// Bytes of the heads for a client of HTTP/1, and of what was sent with them.
+    /// Bytes of the heads for the client, and of what was sent with them.
     pub(super) head_bytes: u64,
+    pub(super) tally: Tally<'e>,
+}
+
+/// Counts the bytes of an exchange while they move: one that is cut has counted them, too.
+pub(super) struct Tally<'e> {
+    pub(super) account: &'e mut Account,
+    pub(super) frontend: &'e FrontendCounters,
+    pub(super) session: &'e EndpointSession,
+    /// From the client and to it, so far.
+    pub(super) counted: (u64, u64),
+}
+
+impl Tally<'_> {
+    /// Counts what has moved since the last call, of these bytes from the client and to it.
+    fn count(&mut self, (up, down): (u64, u64)) {
+        let new = (up - self.counted.0, down - self.counted.1);
+        if new != (0, 0) {
+            self.counted = (up, down);
+            self.account.moved(self.frontend, new.0, new.1);
+            self.session.count_bytes(new.0, new.1);
+        }
+    }
 }
 
 /// What the rest of the exchange needs of a response whose head was rewritten.
@@ -58,17 +85,19 @@ pub(super) struct Relayed {
 }
 
 impl Relay<'_, '_> {
-    /// Relays the request and its response, up to the end of the response or to the beginning of a tunnel. `begins` is called with
-    /// the head of the response.
-    pub(super) async fn run(
-        &mut self,
-        rewriting: &Rewriting<'_>,
-        begins: impl FnOnce(&HeadFacts),
-    ) -> Relayed {
+    /// Relays the request and its response, up to the end of the response or to the beginning of a tunnel.
+    pub(super) async fn run(&mut self, rewriting: &Rewriting<'_>) -> Relayed {
         let (mut head, mut has_begun) = (self.response_head(rewriting).await, false);
         if let Ok(facts) = head {
             has_begun = true;
-            begins(&facts);
+            let now = self.tools.clock().precisely();
+            let Tally {
+                account,
+                frontend,
+                session,
+                ..
+            } = &mut self.tally;
+            account.responded(frontend, session, facts.status, now);
             let relayed = match facts.kind {
                 ResponseKind::Upgraded => self.begin_tunnel().await,
                 _ => self.bodies().await,
@@ -76,7 +105,13 @@ impl Relay<'_, '_> {
             head = relayed.map(|()| facts);
         }
         self.return_surplus();
+        self.count();
         Relayed { head, has_begun }
+    }
+
+    fn count(&mut self) {
+        let bytes = self.bytes();
+        self.tally.count(bytes);
     }
 
     /// Sends the request, reads the head of the response and gives it to the client. Interim responses go to the client at once.
@@ -122,6 +157,7 @@ impl Relay<'_, '_> {
             return Poll::Ready(Err(ExchangeFailure::Cut.into()));
         }
         self.pump_up(cx)?;
+        self.count();
         // An interim response goes to the client before more is read.
         let unsent = self.client.unsent();
         let flushed = self.client.poll_takes_head(cx);
@@ -141,7 +177,10 @@ impl Relay<'_, '_> {
         if let Poll::Ready(gone) = self.client.poll_gone(cx) {
             return Poll::Ready(Err(Failed::by_client(gone)));
         }
-        let (timeout, failure) = if self.up.is_waiting || flushed.is_pending() {
+        // A client that waits for the endpoint to ask for the body does as it must.
+        let awaits_endpoint = self.expects && self.interims == 0 && !self.up.is_touched;
+        let is_slow = self.up.is_waiting && !awaits_endpoint;
+        let (timeout, failure) = if is_slow || flushed.is_pending() {
             (self.timeouts.client, ExchangeFailure::ClientTimedOut)
         } else {
             (self.timeouts.server, ExchangeFailure::ServerTimedOut)
@@ -311,6 +350,7 @@ impl Relay<'_, '_> {
         if down.bytes != before {
             self.timer.moved();
         }
+        self.count();
         match pumped {
             Poll::Ready(Ok(())) => return Poll::Ready(Ok(())),
             Poll::Ready(Err(Stopped::Source(broken))) => {
@@ -321,7 +361,8 @@ impl Relay<'_, '_> {
             }
             Poll::Pending => {}
         }
-        let failure = if down.is_waiting {
+        let is_waiting = self.down.as_ref().is_some_and(|down| down.is_waiting);
+        let failure = if is_waiting {
             ExchangeFailure::ServerTimedOut
         } else {
             ExchangeFailure::ClientTimedOut

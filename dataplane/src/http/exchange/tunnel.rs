@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 use ballast_core::service::Service;
 
 use super::relay::Relay;
-use super::{Ended, ExchangeFailure, Failed, count};
+use super::{Ended, ExchangeFailure, Failed};
 use crate::access::relay_letters;
 use crate::connect::EndpointSession;
 use crate::http::account::Account;
@@ -56,7 +56,7 @@ pub(super) async fn run(
     let (worker, frontend) = (&peer.worker, peer.counters());
     let moved = |up, down| {
         account.moved(frontend, up, down);
-        count(session, up, down);
+        session.count_bytes(up, down);
         worker.count_spliced();
     };
     let first = client.buffer.held().to_vec();

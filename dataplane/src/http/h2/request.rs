@@ -46,8 +46,8 @@ pub(super) async fn serve_request(active: Active, stream: Stream) {
         return;
     };
     let plan = peer.worker.plan();
-    let Some((frontend, http)) = peer.frontend_in(&plan) else {
-        // The table no longer has this frontend, or not for HTTP. The client may ask again by another connection.
+    let Some((frontend, http)) = peer.admitted_in(&plan) else {
+        // The table no longer has this frontend, or not for this client. The client may ask again by another connection.
         return stream.reset(ErrorCode::REFUSED_STREAM);
     };
     let now = peer.worker.shared.clock.precisely();
@@ -154,12 +154,10 @@ async fn send(
     answer.account(peer, account);
     let mut rest = answer.body();
     let head = |out: &mut Vec<u8>| out.extend_from_slice(answer.head());
-    if stream
-        .respond(answer.status, rest.is_empty(), head)
-        .is_err()
-    {
+    let Ok(length) = stream.respond(answer.status, rest.is_empty(), head) else {
         return;
-    }
+    };
+    account.moved(peer.counters(), 0, length as u64);
     timer.set(peer.worker.shared.clock.now().after(SEND_TIMEOUT));
     poll_fn(|cx| match poll_send(stream, &mut rest, cx) {
         Poll::Pending => timer.poll(cx),

@@ -98,6 +98,11 @@ impl ServerTls {
         }))
     }
 
+    /// Which certificates of clients are asked for and believed.
+    pub(crate) fn policy(&self) -> Policy {
+        self.policy
+    }
+
     pub(super) fn config(&self) -> &Arc<ServerConfig> {
         &self.config
     }

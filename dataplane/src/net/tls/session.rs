@@ -24,6 +24,7 @@ use rustls::server::UnbufferedServerConnection;
 use rustls::unbuffered::{ConnectionState, EncodeError, EncryptError, UnbufferedStatus};
 use rustls::{CipherSuite, CommonState, Error, HandshakeKind, ProtocolVersion};
 
+use super::tickets::Policy;
 use super::x509::{self, Identity};
 use super::{ClientTls, ServerTls};
 use crate::net::poller::{Poller, Stream, Timer};
@@ -57,6 +58,8 @@ pub(crate) struct Session {
     is_closing: bool,
     /// The identity in the client's certificate.
     identity: Option<Box<Identity>>,
+    /// The rules for clients' certificates; of a client's session none.
+    policy: Policy,
 }
 
 enum TlsSide {
@@ -98,7 +101,11 @@ impl Session {
     pub(crate) fn server(tls: &ServerTls, first: Vec<u8>, scratch: &Rc<Scratch>) -> Option<Self> {
         let connection = UnbufferedServerConnection::new(Arc::clone(tls.config())).ok()?;
         let side = TlsSide::Server(Box::new(connection));
-        Some(Self::new(side, first, scratch))
+        let policy = tls.policy();
+        Some(Self {
+            policy,
+            ..Self::new(side, first, scratch)
+        })
     }
 
     /// A session with an endpoint at this address. `None`: the configuration cannot be used.
@@ -123,7 +130,13 @@ impl Session {
             failure: None,
             is_closing: false,
             identity: None,
+            policy: Policy::default(),
         }
+    }
+
+    /// The rules by which the client's certificate was accepted.
+    pub(crate) fn policy(&self) -> Policy {
+        self.policy
     }
 
     /// Completes the handshake until the deadline.

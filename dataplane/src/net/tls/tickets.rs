@@ -22,7 +22,7 @@ use super::pem;
 use crate::os::files::NamedFiles;
 
 /// The rules for client certificates: a digest of the settings of `client-auth`.
-pub(super) type Policy = [u8; 32];
+pub(crate) type Policy = [u8; 32];
 
 #[derive(Debug)]
 pub(super) struct TicketKeys {
