@@ -430,9 +430,15 @@ pub(crate) fn until_within(patience: Duration, what: &str, mut is_so: impl FnMut
     }
 }
 
-/// Time that is a part of the test.
+/// Time that is a part of the test. What wakes this thread before, as the end of a scope of threads does, is not the end of it.
 pub(crate) fn pause(time: Duration) {
-    thread::park_timeout(time);
+    let begun = Instant::now();
+    while let Some(left) = time
+        .checked_sub(begun.elapsed())
+        .filter(|left| !left.is_zero())
+    {
+        thread::park_timeout(left);
+    }
 }
 
 const PATIENCE: Duration = Duration::from_secs(20);
