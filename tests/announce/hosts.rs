@@ -218,6 +218,13 @@ impl Host {
         fs::rename(new, self.path("announce.yaml")).expect("a file");
     }
 
+    /// Replaces words of the file.
+    pub(crate) fn replace(&self, old: &str, new: &str) {
+        let file = self.file();
+        assert!(file.contains(old), "{old} is not in {file}");
+        self.write(&file.replace(old, new));
+    }
+
     pub(crate) fn ack(&self) -> String {
         fs::read_to_string(self.path("announce-ack.json")).unwrap_or_default()
     }
