@@ -218,6 +218,13 @@ impl Host {
         fs::rename(new, self.path("announce.yaml")).expect("a file");
     }
 
+    /// Replaces words of the file.
+    pub(crate) fn replace(&self, old: &str, new: &str) {
+        let file = self.file();
+        assert!(file.contains(old), "{old} is not in {file}");
+        self.write(&file.replace(old, new));
+    }
+
     pub(crate) fn ack(&self) -> String {
         fs::read_to_string(self.path("announce-ack.json")).unwrap_or_default()
     }
@@ -430,9 +437,15 @@ pub(crate) fn until_within(patience: Duration, what: &str, mut is_so: impl FnMut
     }
 }
 
-/// Time that is a part of the test.
+/// Time that is a part of the test. What wakes this thread before, as the end of a scope of threads does, is not the end of it.
 pub(crate) fn pause(time: Duration) {
-    thread::park_timeout(time);
+    let begun = Instant::now();
+    while let Some(left) = time
+        .checked_sub(begun.elapsed())
+        .filter(|left| !left.is_zero())
+    {
+        thread::park_timeout(left);
+    }
 }
 
 const PATIENCE: Duration = Duration::from_secs(20);

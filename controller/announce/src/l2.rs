@@ -2,6 +2,12 @@
 //!
 //! An address is taken only after nobody on the network has answered for it. Whoever answers decides what is next: a living member
 //! is about to give it up; a member that seems dead still has it; a host that is no member must not be disturbed.
+//!
+//! Where a living member is to have it in place of this node, this node goes on to serve it, and offers it: nobody else on the network
+//! has it then, so that member takes it without a question, and this node gives it up when it hears the announcement.
+
+#[cfg(test)]
+mod tests;
 
 use std::time::Duration;
 
@@ -17,6 +23,23 @@ pub enum Act {
     /// Tell all hosts that it is here.
     Announce,
     /// Take it from the interface.
+    Release,
+    /// Tell the member that is to hold it that no other host has it but this one, which gives it up.
+    Offer,
+}
+
+/// Whether this node is to have the address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// It is to hold it.
+    Hold,
+    /// It is to hold it, and a member offers it: no other host has it.
+    Take,
+    /// It is to serve it until another member, which is to hold it, has it.
+    HandOver,
+    /// It cannot serve it any more, and another member is to hold it.
+    GiveUp,
+    /// It is not to have it.
     Release,
 }
 
@@ -50,6 +73,8 @@ pub struct L2 {
     /// When it was defended last, and how often it was within [`DISPUTE`] before.
     defended: Option<Duration>,
     disputes: u32,
+    /// When a member announced it last while this node held it.
+    rival: Option<Duration>,
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -62,13 +87,25 @@ enum Phase {
     Waiting { due: Duration },
     /// The address is on the interface since `taken`, and was announced so many times.
     Held { taken: Duration, announced: usize },
+    /// The address is on the interface until then at the latest, and offered to the member that is to hold it. `offer`: when that is
+    /// done next; `None`: it was heard that a member has it.
+    HandedOver {
+        offer: Option<Duration>,
+        until: Duration,
+    },
 }
 
 impl L2 {
     /// Whether it is on the interface.
     #[must_use]
     pub fn is_held(&self) -> bool {
-        matches!(self.phase, Phase::Held { .. })
+        matches!(self.phase, Phase::Held { .. } | Phase::HandedOver { .. })
+    }
+
+    /// Whether it is on the interface until another member has it.
+    #[must_use]
+    pub fn is_handed_over(&self) -> bool {
+        matches!(self.phase, Phase::HandedOver { .. })
     }
 
     /// Whether it is about to be taken, if nobody has it.
@@ -95,6 +132,13 @@ impl L2 {
         self.failures > HANDOVERS
     }
 
+    /// Whether a member has it as well, as far as this node heard a moment ago.
+    #[must_use]
+    pub fn has_rival(&self, now: Duration) -> bool {
+        let rival = self.rival.filter(|_| self.is_held());
+        rival.is_some_and(|at| now.saturating_sub(at) < HANDED_OVER)
+    }
+
     /// When [`L2::tick`] is to be called.
     #[must_use]
     pub fn deadline(&self) -> Option<Duration> {
@@ -105,6 +149,7 @@ impl L2 {
                 let next = ANNOUNCED.get(announced).map(|after| taken + *after);
                 next.into_iter().chain(self.quiet_at()).min()
             }
+            Phase::HandedOver { offer, until } => offer.into_iter().chain([until]).min(),
         }
     }
 
@@ -114,28 +159,93 @@ impl L2 {
         defended.map(|defended| defended + QUIET)
     }
 
-    /// This node is to hold the address, or is not.
-    pub fn want(&mut self, now: Duration, is_wanted: bool) -> Vec<Act> {
-        match (&self.phase, is_wanted) {
-            (Phase::Away, true) => {
+    /// This node is to have the address, or is not.
+    pub fn want(&mut self, now: Duration, wanted: Wanted) -> Vec<Act> {
+        match wanted {
+            Wanted::Hold => self.hold(now),
+            Wanted::Take if self.may_take() => self.take(now),
+            Wanted::Take => self.hold(now),
+            Wanted::HandOver => self.hand_over(now),
+            Wanted::GiveUp => self.give_up(),
+            Wanted::Release => self.release(),
+        }
+    }
+
+    fn hold(&mut self, now: Duration) -> Vec<Act> {
+        match self.phase {
+            Phase::Away => {
                 self.phase = Phase::Asking { asked: 0, due: now };
                 self.tick(now)
             }
-            (Phase::Waiting { .. }, true) => {
+            Phase::Waiting { .. } => {
                 // The caller calls this after a change among the members only, so the next question may succeed.
                 self.ask_sooner(now);
                 Vec::new()
             }
-            (Phase::Away, false) | (_, true) => Vec::new(),
-            (phase, false) => {
-                let was_held = matches!(phase, Phase::Held { .. });
-                *self = Self::default();
-                if was_held {
-                    vec![Act::Release]
-                } else {
-                    Vec::new()
-                }
+            Phase::Asking { .. } | Phase::Held { .. } => Vec::new(),
+            // The other one may have announced it.
+            Phase::HandedOver { .. } => self.held_from(now),
+        }
+    }
+
+    /// Whether the offer of a member is all that it takes. Of a foreign host, and of a system that refuses it, a member knows nothing.
+    fn may_take(&self) -> bool {
+        match self.phase {
+            Phase::Away | Phase::Asking { .. } => true,
+            Phase::Waiting { .. } => self.is_a_members(),
+            Phase::Held { .. } | Phase::HandedOver { .. } => false,
+        }
+    }
+
+    fn take(&mut self, now: Duration) -> Vec<Act> {
+        self.obstacle = None;
+        let mut acts = vec![Act::Take];
+        acts.extend(self.held_from(now));
+        acts
+    }
+
+    /// The address is on the interface, and is announced from now on.
+    fn held_from(&mut self, now: Duration) -> Vec<Act> {
+        self.rival = None;
+        self.phase = Phase::Held {
+            taken: now,
+            announced: 0,
+        };
+        self.tick(now)
+    }
+
+    fn hand_over(&mut self, now: Duration) -> Vec<Act> {
+        match self.phase {
+            Phase::Held { .. } if self.has_rival(now) || self.obstacle.is_some() => self.give_up(),
+            Phase::Held { .. } => {
+                self.phase = Phase::HandedOver {
+                    offer: Some(now),
+                    until: now + HANDED_OVER,
+                };
+                self.tick(now)
             }
+            Phase::HandedOver { .. } => Vec::new(),
+            Phase::Away | Phase::Asking { .. } | Phase::Waiting { .. } => self.release(),
+        }
+    }
+
+    /// Gives it up at once. Where a foreign host has it as well, the member that is to hold it has to find that.
+    fn give_up(&mut self) -> Vec<Act> {
+        let is_disputed = self.obstacle.is_some();
+        let mut acts = self.release();
+        if !acts.is_empty() && !is_disputed {
+            acts.push(Act::Offer);
+        }
+        acts
+    }
+
+    fn release(&mut self) -> Vec<Act> {
+        let was_held = self.is_held();
+        *self = Self::default();
+        if was_held {
+            vec![Act::Release]
+        } else {
+            Vec::new()
         }
     }
 
@@ -154,11 +264,20 @@ impl L2 {
 
     /// Other hosts may have another hardware address for it: this node announces it as if it had just taken it.
     pub fn announce_again(&mut self, now: Duration) {
-        if self.is_held() {
+        if self.is_held() && !self.is_handed_over() {
             self.phase = Phase::Held {
                 taken: now,
                 announced: 0,
             };
+        }
+    }
+
+    /// A member that had the address as well gives it up for this node, and other hosts may have learned its place.
+    pub fn had_rival(&mut self, now: Duration) {
+        if let Phase::Held { taken, announced } = &mut self.phase
+            && now.saturating_sub(*taken) >= AGAIN
+        {
+            (*taken, *announced) = (now, 0);
         }
     }
 
@@ -213,6 +332,11 @@ impl L2 {
                     if acts.last() != Some(&Act::Announce) {
                         acts.push(Act::Announce);
                     }
+                }
+                Phase::HandedOver { until, .. } if *until <= now => acts.extend(self.release()),
+                Phase::HandedOver { offer, .. } => {
+                    *offer = Some(now + OFFER_EVERY);
+                    acts.push(Act::Offer);
                 }
             }
         }
@@ -277,6 +401,7 @@ impl L2 {
 
     /// The host that is in the way and was foreign is known now.
     pub fn introduced(&mut self, now: Duration, by: Claimant) {
+        self.rival = Some(now);
         self.obstacle = Some(Obstacle::Claimed(by));
         self.failures = 1;
         self.ask_sooner(now);
@@ -291,12 +416,23 @@ impl L2 {
                 Vec::new()
             }
             Phase::Held { .. } => self.disputed(now, by, outranks),
+            Phase::HandedOver { until, .. } if !matches!(by, Claimant::Foreign(_)) => {
+                self.phase = Phase::HandedOver {
+                    offer: None,
+                    until: until.min(now + ANSWERS),
+                };
+                Vec::new()
+            }
+            Phase::HandedOver { .. } => Vec::new(),
         }
     }
 
     /// Hosts may have learned the wrong place. Two hosts that defend themselves at once would go on for ever (RFC 5227, 2.4). A
     /// living member gives it up by itself; of two that do not hear each other's datagrams one has to.
     fn disputed(&mut self, now: Duration, by: Claimant, outranks: bool) -> Vec<Act> {
+        if !matches!(by, Claimant::Foreign(_)) {
+            self.rival = Some(now);
+        }
         let wait = match by {
             Claimant::Foreign(_) => DEFEND_FOREIGN,
             Claimant::Living(_) | Claimant::Dead(_) => DEFEND,
@@ -343,6 +479,16 @@ const HANDOVER: Duration = Duration::from_millis(30);
 /// More than the second in which a process that begins keeps what it finds.
 const HANDOVERS: u32 = 60;
 const MEMBER_AGAIN: Duration = Duration::from_secs(1);
+/// How long an address is served for a member that is to take it, and does not. Of a thousand that move at once the last one takes
+/// its time.
+const HANDED_OVER: Duration = Duration::from_secs(2);
+/// Who has announced an address later than this need not do it again.
+const AGAIN: Duration = Duration::from_millis(500);
+/// An offer may be lost.
+const OFFER_EVERY: Duration = Duration::from_millis(100);
+/// After another member announced it, so long what clients have asked for is answered. It is less than the time to its second
+/// announcement, which corrects what hosts learned between.
+const ANSWERS: Duration = Duration::from_millis(50);
 const DEFEND: Duration = Duration::from_secs(1);
 /// RFC 5227: DEFEND_INTERVAL.
 const DEFEND_FOREIGN: Duration = Duration::from_secs(10);
@@ -352,216 +498,3 @@ const DISPUTE: Duration = Duration::from_secs(10);
 const DISPUTES: u32 = 2;
 /// After so long without a claim nobody is told of it any more.
 const QUIET: Duration = Duration::from_secs(60);
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use Act::{Announce, Probe, Release, Take};
-
-    const MS: fn(u64) -> Duration = Duration::from_millis;
-
-    /// The actions between `from` and `end`, each with its time.
-    fn run(l2: &mut L2, from: u64, end: u64) -> Vec<(u64, Act)> {
-        let acts = |at| l2.tick(MS(at)).into_iter().map(move |act| (at, act));
-        (from..=end).flat_map(acts).collect()
-    }
-
-    fn held() -> L2 {
-        let mut l2 = L2::default();
-        assert_eq!(l2.want(MS(0), true), [Probe]);
-        run(&mut l2, 1, 7_000);
-        assert!(l2.is_held());
-        l2
-    }
-
-    #[test]
-    fn it_is_asked_for_taken_and_announced_at_the_times_of_the_contract() {
-        let mut l2 = L2::default();
-        assert_eq!(l2.want(MS(0), true), [Probe]);
-        let mut expected = vec![(20, Probe), (40, Probe), (60, Take)];
-        expected.extend([60, 160, 560, 1_060, 2_060, 5_060].map(|at| (at, Announce)));
-        assert_eq!(run(&mut l2, 1, 10_000), expected);
-        assert_eq!(l2.deadline(), None);
-        assert_eq!(l2.want(MS(11_000), true), []);
-        assert_eq!(l2.want(MS(12_000), false), [Release]);
-        assert_eq!(l2.want(MS(13_000), false), []);
-    }
-
-    #[test]
-    fn it_is_not_taken_from_a_member_and_soon_tried_again() {
-        for (by, again) in [
-            (Claimant::Living("b".to_owned()), 55),
-            (Claimant::Dead("b".to_owned()), 1_025),
-            (Claimant::Foreign([9; 6]), 1_025),
-        ] {
-            let mut l2 = L2::default();
-            l2.want(MS(0), true);
-            run(&mut l2, 1, 24);
-            assert_eq!(l2.claimed(MS(25), by.clone(), true), []);
-            assert_eq!(l2.obstacle(), Some(&Obstacle::Claimed(by)));
-            assert_eq!(run(&mut l2, 26, 2_000)[0], (again, Probe));
-            assert!(l2.is_held());
-            assert_eq!(l2.obstacle(), None);
-        }
-    }
-
-    #[test]
-    fn news_of_the_members_are_a_reason_to_ask_again_soon() {
-        for (by, again) in [
-            (Claimant::Dead("b".to_owned()), 130),
-            (Claimant::Foreign([9; 6]), 1_025),
-        ] {
-            let mut l2 = L2::default();
-            l2.want(MS(0), true);
-            l2.claimed(MS(25), by, false);
-            assert_eq!(l2.want(MS(100), true), []);
-            assert_eq!(run(&mut l2, 101, 2_000)[0], (again, Probe));
-        }
-    }
-
-    #[test]
-    fn a_foreign_host_is_asked_less_and_less_often() {
-        let mut l2 = L2::default();
-        l2.want(MS(0), true);
-        let (mut now, mut asked) = (0, Vec::new());
-        while asked.len() < 9 {
-            now += 1;
-            if l2.tick(MS(now)).contains(&Probe) {
-                asked.push(now / 1000);
-                l2.claimed(MS(now), Claimant::Foreign([9; 6]), false);
-            }
-        }
-        assert_eq!(asked, [0, 1, 3, 7, 15, 31, 63, 127, 191]);
-    }
-
-    fn foreign() -> Claimant {
-        Claimant::Foreign([9; 6])
-    }
-
-    #[test]
-    fn it_is_defended_but_not_for_ever_at_once() {
-        let mut l2 = held();
-        let member = || Claimant::Living("b".to_owned());
-        assert_eq!(l2.claimed(MS(8_000), member(), true), [Announce]);
-        assert_eq!(l2.claimed(MS(8_999), member(), true), []);
-        assert_eq!(l2.claimed(MS(9_000), member(), true), [Announce]);
-        assert_eq!(l2.claimed(MS(18_000), foreign(), false), []);
-        // A frame that gets no answer is not reported: any host can send any number of them.
-        assert_eq!(l2.obstacle(), None);
-        assert_eq!(l2.claimed(MS(19_000), foreign(), false), [Announce]);
-        assert!(l2.is_held());
-        assert_eq!(l2.obstacle(), Some(&Obstacle::Claimed(foreign())));
-        let other = Claimant::Foreign([8; 6]);
-        assert_eq!(l2.claimed(MS(19_001), other, false), []);
-        assert_eq!(l2.obstacle(), Some(&Obstacle::Claimed(foreign())));
-        // A minute later it is forgotten.
-        assert_eq!(l2.deadline(), Some(MS(79_000)));
-        assert_eq!(l2.tick(MS(79_000)), []);
-        assert_eq!((l2.obstacle(), l2.deadline()), (None, None));
-    }
-
-    #[test]
-    fn of_two_that_do_not_hear_each_other_the_lower_one_gives_it_up() {
-        for (outranks, expected) in [(true, Release), (false, Announce)] {
-            let mut l2 = held();
-            let dead = || Claimant::Dead("b".to_owned());
-            for at in [8_000, 9_000] {
-                assert_eq!(l2.claimed(MS(at), dead(), outranks), [Announce]);
-            }
-            assert_eq!(l2.claimed(MS(10_000), dead(), outranks), [expected]);
-            assert_eq!(l2.is_held(), !outranks);
-            // This node asks again, and finds the other one.
-            let next = run(&mut l2, 10_001, 12_000);
-            assert_eq!(next.first().copied(), outranks.then_some((11_000, Probe)));
-        }
-        // Claims that have nothing to do with each other are no dispute.
-        let mut l2 = held();
-        for at in [8_000, 28_000, 48_000, 68_000] {
-            let dead = Claimant::Dead("b".to_owned());
-            assert_eq!(l2.claimed(MS(at), dead, true), [Announce]);
-        }
-    }
-
-    #[test]
-    fn who_asks_at_the_same_time_has_it_first() {
-        let mut l2 = L2::default();
-        l2.want(MS(0), true);
-        run(&mut l2, 1, 24);
-        l2.asked_too(MS(25), Claimant::Living("b".to_owned()));
-        assert_eq!(run(&mut l2, 26, 2_000)[0], (55, Probe));
-        assert!(l2.is_held());
-        // A question for what is held is answered by the kernel.
-        l2.asked_too(MS(2_001), foreign());
-        assert!(l2.is_held());
-    }
-
-    #[test]
-    fn what_could_not_be_asked_is_asked_again() {
-        let mut l2 = L2::default();
-        assert_eq!(l2.want(MS(0), true), [Probe]);
-        l2.not_asked(MS(0));
-        for at in (20..400).step_by(20) {
-            assert_eq!(l2.tick(MS(at)), [Probe]);
-            l2.not_asked(MS(at));
-        }
-        assert_eq!(l2.tick(MS(400)), [Probe]);
-        let next = run(&mut l2, 401, 500);
-        assert_eq!(next[..3], [(420, Probe), (440, Probe), (460, Take)]);
-        l2.not_asked(MS(501));
-        assert!(l2.is_held());
-    }
-
-    #[test]
-    fn it_is_announced_again_when_others_may_have_learned_another_place() {
-        let mut l2 = held();
-        l2.announce_again(MS(8_000));
-        let expected = [8_000, 8_100, 8_500, 9_000, 10_000, 13_000].map(|at| (at, Announce));
-        assert_eq!(run(&mut l2, 8_000, 20_000), expected);
-        let mut away = L2::default();
-        away.announce_again(MS(1));
-        assert_eq!(away.deadline(), None);
-    }
-
-    #[test]
-    fn after_a_pause_it_is_asked_for_again_before_it_is_taken() {
-        let mut l2 = L2::default();
-        l2.want(MS(0), true);
-        assert_eq!(l2.tick(MS(60_000)), [Probe]);
-        assert_eq!(
-            run(&mut l2, 60_001, 60_040),
-            [(60_020, Probe), (60_040, Take), (60_040, Announce)]
-        );
-        assert_eq!(l2.tick(MS(90_000)), [Announce]);
-    }
-
-    #[test]
-    fn what_the_system_refuses_is_tried_again() {
-        let mut l2 = L2::default();
-        l2.want(MS(0), true);
-        run(&mut l2, 1, 60);
-        l2.refused(MS(61), "no such device".to_owned());
-        assert!(!l2.is_held());
-        assert_eq!(run(&mut l2, 62, 1_200)[0], (1_061, Probe));
-        assert!(l2.is_held() && !l2.is_settled());
-        // After a second refusal the next attempt comes later.
-        l2.refused(MS(1_201), "no such device".to_owned());
-        assert_eq!(run(&mut l2, 1_202, 8_300)[0], (3_201, Probe));
-        assert!(l2.is_settled());
-        // Something changed for which it may be taken now.
-        l2.refused(MS(8_301), "no such device".to_owned());
-        l2.try_again(MS(8_400));
-        assert_eq!(run(&mut l2, 8_400, 9_000)[0], (8_400, Probe));
-    }
-
-    #[test]
-    fn what_is_not_wanted_any_more_is_not_taken() {
-        let mut l2 = L2::default();
-        l2.want(MS(0), true);
-        assert_eq!(l2.want(MS(30), false), []);
-        assert_eq!(run(&mut l2, 31, 1_000), []);
-        assert_eq!(l2.claimed(MS(1_001), foreign(), false), []);
-        // The system may refuse it late.
-        l2.refused(MS(1_002), "no such device".to_owned());
-        assert_eq!((l2.obstacle(), l2.deadline()), (None, None));
-    }
-}

@@ -6,10 +6,10 @@
 //! periods: the period is short because that time comes on top of the rest. foca never takes back a death: a member that was declared
 //! dead comes back with a higher [`Identity::generation`]. It learns of its death by a `Hello` that each member sends to those that
 //! it knows only as dead, and to the peers of the file. By a third kind of message a member asks another one which addresses are in
-//! its file.
+//! its file, and offers it addresses.
 
-mod asking;
 mod cannot;
+mod direct;
 mod hello;
 mod probes;
 mod states;
@@ -29,8 +29,8 @@ use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use serde::{Deserialize, Serialize};
 
-use asking::Asking;
 pub use cannot::{Cannot, Map};
+use direct::Direct;
 use hello::{Answer, Hello, Side};
 pub use probes::Probes;
 use states::{Known, Sayings};
@@ -91,6 +91,8 @@ pub enum News {
         /// Each address, and whether the file has it.
         has: Vec<(IpAddr, bool)>,
     },
+    /// A member had these addresses and gives them up for this one: no other host has them.
+    Offered(String, Vec<IpAddr>),
 }
 
 /// The members as this one sees them.
@@ -233,11 +235,12 @@ impl Membership {
                 }
                 Err(_) => false,
             },
-            OF_FILES => match postcard::from_bytes(content) {
-                Ok(asking) => {
-                    self.news.push(match asking {
-                        Asking::Question { by, addresses } => News::Asked(by, addresses),
-                        Asking::Answer { by, file, has } => News::Answered { by, file, has },
+            DIRECT => match postcard::from_bytes(content) {
+                Ok(message) => {
+                    self.news.push(match message {
+                        Direct::Question { by, addresses } => News::Asked(by, addresses),
+                        Direct::Answer { by, file, has } => News::Answered { by, file, has },
+                        Direct::Offer { by, addresses } => News::Offered(by, addresses),
                     });
                     true
                 }
@@ -299,23 +302,31 @@ impl Membership {
 
     /// Asks a living member which of these addresses are in its file: as many as it takes at once.
     pub fn ask(&mut self, name: &str, addresses: &[IpAddr]) {
-        for addresses in asking::parts(addresses) {
+        for addresses in direct::parts(addresses).take(direct::MOST_AT_ONCE) {
             let by = self.own.name.clone();
-            self.send_asking(name, &Asking::Question { by, addresses });
+            self.send_direct(name, &Direct::Question { by, addresses });
         }
     }
 
     /// Answers a member that asked.
     pub fn answer(&mut self, name: &str, file: u64, mut has: Vec<(IpAddr, bool)>) {
-        has.truncate(asking::MOST_ANSWERS);
+        has.truncate(direct::MOST_ANSWERS);
         let by = self.own.name.clone();
-        self.send_asking(name, &Asking::Answer { by, file, has });
+        self.send_direct(name, &Direct::Answer { by, file, has });
     }
 
-    fn send_asking(&mut self, name: &str, asking: &Asking) {
+    /// Tells a living member that this one gives up these addresses for it, and that no other host has them.
+    pub fn offer(&mut self, name: &str, addresses: &[IpAddr]) {
+        for addresses in direct::parts(addresses) {
+            let by = self.own.name.clone();
+            self.send_direct(name, &Direct::Offer { by, addresses });
+        }
+    }
+
+    fn send_direct(&mut self, name: &str, message: &Direct) {
         let to = self.foca.iter_members().find(|one| one.id().name == name);
-        if let (Some(to), Ok(bytes)) = (to, postcard::to_allocvec(asking)) {
-            let content = [&[OF_FILES][..], &bytes].concat();
+        if let (Some(to), Ok(bytes)) = (to, postcard::to_allocvec(message)) {
+            let content = [&[DIRECT][..], &bytes].concat();
             self.sends.push((to.id().at, content));
         }
     }
@@ -346,7 +357,9 @@ impl Membership {
                     self.known.went(&member.name);
                     self.news.push(News::Down(member.name));
                 }
+                // It may be another process, which has not heard yet what the others say.
                 OwnedNotification::Rename(_, member) => {
+                    self.next_saying = now;
                     self.known.renamed(&member.name, member.generation);
                 }
                 OwnedNotification::Rejoin(_) => {
@@ -547,7 +560,7 @@ const TWO: NonZeroUsize = NonZeroUsize::MIN.saturating_add(1);
 const LARGEST: usize = 1380;
 const OF_FOCA: u8 = 0;
 const OF_HELLO: u8 = 1;
-const OF_FILES: u8 = 2;
+const DIRECT: u8 = 2;
 /// How often strangers are greeted.
 const HELLO: Duration = Duration::from_secs(1);
 const HELLO_ALONE: Duration = Duration::from_millis(200);

@@ -60,6 +60,10 @@ pub struct Node {
     /// The living others, as of this number of changes among the members.
     others: Vec<(String, Option<State>)>,
     changes: u64,
+    /// The addresses that this node gives up, by the member that is to have each.
+    offers: BTreeMap<String, Vec<IpAddr>>,
+    /// When this process ran again after a pause.
+    woke: Option<Duration>,
     /// How often a status changed.
     noted: u64,
     /// Whether something changed on which the owners depend.
@@ -104,6 +108,8 @@ impl Node {
             told_other_key: BTreeMap::new(),
             others: Vec::new(),
             changes: 0,
+            offers: BTreeMap::new(),
+            woke: None,
             noted: 0,
             is_stale: true,
             has_looked: false,
@@ -173,7 +179,7 @@ impl Node {
             .change(address, |entry| entry.l2.not_asked(now));
     }
 
-    /// The system did not put the address on the interface.
+    /// The system did not put the address on the interface. After the last one that is known, [`Node::settle`] is to be called.
     pub fn refused(&mut self, now: Duration, interface: u32, address: IpAddr, why: String) {
         let entry = self.entries.get(address);
         // Of another interface than it is meant for by now, nothing is known by that.
@@ -184,7 +190,6 @@ impl Node {
         if known.is_some() {
             self.is_stale = true;
             self.note(now, address);
-            self.settle(now);
         }
     }
 
@@ -214,7 +219,7 @@ impl Node {
         for address in self.entries.due(now) {
             let acts = self.entries.change(address, |entry| {
                 let acts = entry.l2.tick(now);
-                self.is_stale |= entry.lift_bar(now);
+                self.is_stale |= entry.lift_bar(now) || entry.returns(now);
                 acts
             });
             self.act(address, &acts.unwrap_or_default());
@@ -260,7 +265,11 @@ impl Node {
 
     /// The actions since the last call, in their order.
     pub fn take_actions(&mut self, now: Duration) -> Vec<Action> {
+        let offers = std::mem::take(&mut self.offers);
         if let Some(group) = &mut self.members {
+            for (to, addresses) in offers {
+                group.membership.offer(&to, &addresses);
+            }
             for (to, content) in group.membership.take_sends() {
                 if let Some(sealed) = group.channel.seal(now, &content) {
                     self.actions.push(Action::Send(to, sealed));
@@ -300,6 +309,13 @@ impl Node {
             .collect()
     }
 
+    /// Whether an address is still served here until another member has it.
+    #[must_use]
+    pub fn is_handing_over(&self) -> bool {
+        let mut entries = self.entries.iter();
+        entries.any(|(_, entry)| entry.l2.is_handed_over())
+    }
+
     /// The counters of this process.
     #[must_use]
     pub fn counters(&self) -> &Counters {
@@ -330,7 +346,7 @@ impl Node {
         }
         if self.is_stale {
             self.match_entries(now);
-            self.weigh();
+            self.weigh(now);
         }
         let settled = |(_, state): &(String, Option<State>)| {
             let standing = state.as_ref().and_then(|state| state.standing);

@@ -9,6 +9,7 @@ mod data_plane;
 mod files;
 mod kernel;
 mod life;
+mod log;
 mod netlink;
 mod packets;
 mod sys;

@@ -63,6 +63,12 @@ impl Career {
         matches!(self.phase, Phase::Beginning { .. })
     }
 
+    /// Whether others declared it dead, and may have what it had.
+    #[must_use]
+    pub fn is_flapping(&self) -> bool {
+        matches!(self.phase, Phase::Flapping { .. })
+    }
+
     /// When [`Career::tick`] is to be called.
     #[must_use]
     pub fn deadline(&self, how: Return) -> Option<Duration> {

@@ -12,7 +12,7 @@ use super::{Action, DataPlane, Event, Node};
 use crate::ack::{State as AckState, Status};
 use crate::file::{Address, Mode};
 use crate::frames::{self, Claim, Mac};
-use crate::l2::{Act, Claimant, Obstacle};
+use crate::l2::{Act, Claimant, Obstacle, Wanted};
 use crate::membership::State;
 use crate::owner::{Candidate, Standing, owner};
 
@@ -105,15 +105,20 @@ impl Node {
             }
             Claimant::Foreign(_) => false,
         };
+        let is_beginning = self.career.is_beginning();
         let acts = self.entries.change(address, |entry| {
             if is_question {
                 entry.l2.asked_too(now, by);
                 return Vec::new();
             }
+            let had_rival = entry.l2.has_rival(now);
             let is_disputed = entry.l2.is_held() || entry.l2.is_asked_for();
             let is_conflict = matches!(by, Claimant::Foreign(_)) && is_disputed;
             self.counters.conflicts += u64::from(is_conflict);
-            entry.l2.claimed(now, by, outranks)
+            let acts = entry.l2.claimed(now, by, outranks);
+            // What this node only keeps it gives up then.
+            self.is_stale |= is_beginning && !had_rival && entry.l2.has_rival(now);
+            acts
         });
         self.act(address, &acts.unwrap_or_default());
         self.note(now, address);
@@ -170,7 +175,7 @@ impl Node {
         let entry = self.entries.get(address.address);
         let is_free =
             entry.is_some_and(|entry| entry.interface.is_some() && entry.barred.is_none());
-        self.serves(address) && is_free
+        self.serves(address) && is_free && entry.is_some_and(Entry::is_back)
     }
 
     /// Whether the system refused the address, and nothing else is in the way.
@@ -198,53 +203,14 @@ impl Node {
         let file = Arc::clone(&self.file);
         let mut questions = BTreeMap::<String, Vec<IpAddr>>::new();
         for one in &file.addresses {
-            if one.mode == Mode::Bgp {
-                let (state, owner) = match self.serves(one) {
-                    true => (AckState::Held, Some(file.node.clone())),
-                    false => (AckState::NotReady, None),
-                };
-                self.entries
-                    .change(one.address, |entry| entry.status.owner = owner);
-                self.set_status(now, one.address, state, String::new());
-                continue;
-            }
-            let own = self.own_standing().filter(|_| self.can_hold(one));
-            let own = own.map(|standing| Candidate {
-                name: &file.node,
-                standing,
-            });
-            let mut candidates = self.candidates(one, others);
-            candidates.extend(own);
-            let owner = owner(one.address, candidates.iter().copied());
-            let best = candidates.into_iter().find(|one| Some(one.name) == owner);
-            for name in self.to_ask(one.address, others, best) {
-                questions.entry(name).or_default().push(one.address);
-            }
-            let owner = match owner {
-                None if self.is_last_resort_for(one) => Some(&*file.node),
-                owner => owner,
-            };
-            // The last one that can hold an address keeps it until it is not served any more, and one that begins keeps what it has
-            // until it knows the others: better served late than nowhere.
-            let is_served = self.data_plane != DataPlane::Gone && one.names(&file.node);
-            let stays = owner.is_none() && is_served || self.career.is_beginning();
-            let members = self.members.as_ref();
-            let acts = self.entries.change(one.address, |entry| {
-                if let Some(Obstacle::Claimed(Claimant::Foreign(mac))) = entry.l2.obstacle()
-                    && let Some(by) = claimant(members, *mac)
-                {
-                    entry.l2.introduced(now, by);
+            match one.mode {
+                Mode::Bgp => self.tell_routers(now, one),
+                Mode::L2 => {
+                    for name in self.choose_owner(now, one, others) {
+                        questions.entry(name).or_default().push(one.address);
+                    }
                 }
-                if entry.status.owner.as_deref() != owner {
-                    entry.status.owner = owner.map(str::to_owned);
-                    self.noted += 1;
-                }
-                let stays = stays && entry.l2.is_held();
-                entry.l2.want(now, owner == Some(&*file.node) || stays)
-            });
-            let acts = acts.unwrap_or_default();
-            self.act(one.address, &acts);
-            self.note(now, one.address);
+            }
         }
         let questions = self.files.ask(now, questions);
         if let Some(group) = &mut self.members {
@@ -254,8 +220,120 @@ impl Node {
         }
     }
 
+    fn tell_routers(&mut self, now: Duration, one: &Address) {
+        let (state, owner) = match self.serves(one) {
+            true => (AckState::Held, Some(self.file.node.clone())),
+            false => (AckState::NotReady, None),
+        };
+        self.entries
+            .change(one.address, |entry| entry.status.owner = owner);
+        self.set_status(now, one.address, state, String::new());
+    }
+
+    /// Chooses the owner of an address. Returns the members that are to be asked for it.
+    fn choose_owner(
+        &mut self,
+        now: Duration,
+        one: &Address,
+        others: &[(String, Option<State>)],
+    ) -> Vec<String> {
+        let file = Arc::clone(&self.file);
+        let own = self.own_standing().filter(|_| self.can_hold(one));
+        let own = own.map(|standing| Candidate {
+            name: &file.node,
+            standing,
+        });
+        let mut candidates = self.candidates(one, others);
+        let is_offered = self.hear_offer(now, one.address, &mut candidates);
+        candidates.extend(own);
+        let owner = owner(one.address, candidates.iter().copied());
+        let best = candidates.into_iter().find(|one| Some(one.name) == owner);
+        let to_ask = self.to_ask(one.address, others, best);
+        let owner = match owner {
+            None if self.is_last_resort_for(one) => Some(&*file.node),
+            owner => owner,
+        };
+        self.introduce(now, one.address);
+        let wanted = self.wanted(now, one, others, owner, is_offered);
+        let acts = self.entries.change(one.address, |entry| {
+            if entry.status.owner.as_deref() != owner {
+                entry.status.owner = owner.map(str::to_owned);
+                self.noted += 1;
+            }
+            if let Some(offer) = entry.offer.as_mut().filter(|_| wanted == Wanted::Take) {
+                offer.open = None;
+            }
+            entry.l2.want(now, wanted)
+        });
+        let acts = acts.unwrap_or_default();
+        self.act(one.address, &acts);
+        self.note(now, one.address);
+        to_ask
+    }
+
+    /// A foreign host that has the address may turn out to be a member.
+    fn introduce(&mut self, now: Duration, address: IpAddr) {
+        let entry = self.entries.get(address);
+        if let Some(Obstacle::Claimed(Claimant::Foreign(mac))) =
+            entry.and_then(|entry| entry.l2.obstacle())
+            && let Some(by) = claimant(self.members.as_ref(), *mac)
+        {
+            self.entries
+                .change(address, |entry| entry.l2.introduced(now, by));
+        }
+    }
+
+    /// Whether a member offers the address to this node. Such a member is no candidate, though its state may not say so yet.
+    fn hear_offer(
+        &mut self,
+        now: Duration,
+        address: IpAddr,
+        candidates: &mut Vec<Candidate<'_>>,
+    ) -> bool {
+        let is_open = self.entries.change(address, |entry| {
+            let offer = entry.offer.as_mut()?;
+            let is_candidate = candidates.iter().any(|one| one.name == offer.by);
+            offer.ahead = offer.ahead.filter(|until| is_candidate && now < *until);
+            if offer.ahead.is_some() {
+                candidates.retain(|one| one.name != offer.by);
+            }
+            Some(offer.open.is_some_and(|until| now < until))
+        });
+        is_open.flatten().unwrap_or_default()
+    }
+
+    /// What this node does for an address of this owner.
+    fn wanted(
+        &self,
+        now: Duration,
+        one: &Address,
+        others: &[(String, Option<State>)],
+        owner: Option<&str>,
+        is_offered: bool,
+    ) -> Wanted {
+        let is_served = self.data_plane != DataPlane::Gone;
+        let entry = self.entries.get(one.address);
+        let is_held = entry.is_some_and(|entry| entry.l2.is_held());
+        let has_rival = entry.is_some_and(|entry| entry.l2.has_rival(now));
+        match owner {
+            Some(name) if name == self.file.node && is_offered => Wanted::Take,
+            Some(name) if name == self.file.node => Wanted::Hold,
+            // One that begins keeps what it has until it knows the others, unless another one has taken it, and the last one that can
+            // hold an address keeps it until it is not served any more: better served late than nowhere.
+            _ if is_held && self.career.is_beginning() && has_rival => Wanted::GiveUp,
+            _ if is_held && self.career.is_beginning() => Wanted::Hold,
+            None if is_held && is_served && one.names(&self.file.node) => Wanted::Hold,
+            // One that may not hold it any more leaves the others the time to find that out.
+            None if is_served && others.iter().any(|(name, _)| one.names(name)) => Wanted::HandOver,
+            None => Wanted::Release,
+            // Others that declared this node dead have what it had.
+            Some(_) if self.career.is_flapping() || !is_served => Wanted::GiveUp,
+            Some(_) => Wanted::HandOver,
+        }
+    }
+
     /// The other members that have the address in their files and can hold it.
-    fn candidates<'m>(
+    pub(super) fn candidates<'m>(
         &self,
         address: &Address,
         others: &'m [(String, Option<State>)],
@@ -298,8 +376,11 @@ impl Node {
 
     /// Does what an address asks for.
     pub(super) fn act(&mut self, address: IpAddr, acts: &[Act]) {
-        let entry = self.entries.get(address);
-        let Some(interface) = entry.and_then(|entry| entry.interface) else {
+        let Some(entry) = self.entries.get(address) else {
+            return;
+        };
+        let owner = entry.status.owner.clone();
+        let Some(interface) = entry.interface else {
             return;
         };
         let mut interfaces = self.network.interfaces.iter();
@@ -324,6 +405,12 @@ impl Node {
                     *self.counters.moves.entry("taken").or_default() += 1;
                     Vec::new()
                 }
+                (Act::Offer, _) => {
+                    if let Some(owner) = owner.clone() {
+                        self.offers.entry(owner).or_default().push(address);
+                    }
+                    Vec::new()
+                }
                 (Act::Release, _) => {
                     self.actions.push(Action::Remove { interface, address });
                     *self.counters.moves.entry("given-up").or_default() += 1;
@@ -339,7 +426,7 @@ impl Node {
     fn release(&mut self, now: Duration, address: IpAddr) {
         let acts = self
             .entries
-            .change(address, |entry| entry.l2.want(now, false));
+            .change(address, |entry| entry.l2.want(now, Wanted::Release));
         self.act(address, &acts.unwrap_or_default());
     }
 

@@ -5,7 +5,10 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use crate::ack::Status;
+use crate::file::Return;
 use crate::l2::L2;
+use crate::owner::Standing;
+use crate::standing::Career;
 
 /// An address on this node.
 pub(super) struct Entry {
@@ -19,7 +22,23 @@ pub(super) struct Entry {
     pub(super) barred: Option<Bar>,
     /// How often in a row it was barred.
     bars: u32,
+    /// A member gives it up for this node.
+    pub(super) offer: Option<Offer>,
+    /// Whether this node may hold it, over time, as its file has it. `None`: never yet, or no other node could when this one could not.
+    career: Option<Career>,
+    /// When the career goes on.
+    returns: Option<Duration>,
     pub(super) status: Status,
+}
+
+/// The offer of an address.
+pub(super) struct Offer {
+    /// The member that had it.
+    pub(super) by: String,
+    /// Until then it may be taken; `None`: it was.
+    pub(super) open: Option<Duration>,
+    /// Until then that member is no candidate, as what it says of itself, and its file, may be heard later than the offer.
+    pub(super) ahead: Option<Duration>,
 }
 
 /// Why the system does not put an address on the interface.
@@ -38,13 +57,48 @@ impl Entry {
             place,
             barred: None,
             bars: 0,
+            offer: None,
+            career: None,
+            returns: None,
             status,
         }
     }
 
     fn deadline(&self) -> Option<Duration> {
         let lifted = self.barred.as_ref().and_then(|bar| bar.lifted);
-        self.l2.deadline().into_iter().chain(lifted).min()
+        let more = lifted.into_iter().chain(self.returns);
+        self.l2.deadline().into_iter().chain(more).min()
+    }
+
+    /// Whether this node may hold it, if its file has it so: it was not away, or is back for long enough.
+    pub(super) fn is_back(&self) -> bool {
+        let standing = self.career.as_ref().map(Career::standing);
+        standing.is_none_or(|standing| standing == Some(Standing::Settled))
+    }
+
+    /// Whether [`Entry::weigh`] changes nothing.
+    pub(super) fn is_weighed(&self, is_able: bool) -> bool {
+        match &self.career {
+            Some(_) => is_able && self.is_back(),
+            None => !is_able,
+        }
+    }
+
+    /// `is_able`: the file says that this node may hold it and can serve it. `has_other`: another living member can hold it. An address
+    /// that this node could not hold comes back as a node that was away does.
+    pub(super) fn weigh(&mut self, now: Duration, how: Return, is_able: bool, has_other: bool) {
+        if is_able || has_other {
+            let career = self.career.get_or_insert_with(|| Career::begin(now, true));
+            career.tick(now, how, is_able, has_other);
+            self.returns = career.deadline(how);
+        } else {
+            (self.career, self.returns) = (None, None);
+        }
+    }
+
+    /// Whether it is time to weigh it again.
+    pub(super) fn returns(&self, now: Duration) -> bool {
+        self.returns.is_some_and(|returns| returns <= now)
     }
 
     /// The system refused it.

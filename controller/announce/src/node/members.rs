@@ -3,6 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use super::entries::Offer;
 use super::{Action, Event, Node};
 use crate::frames::Mac;
 use crate::l2::Claimant;
@@ -95,6 +96,9 @@ impl Node {
     pub(super) fn look_at_the_clock(&mut self, now: Duration) {
         let pause = now.saturating_sub(self.last_call);
         self.last_call = now;
+        if pause >= SHORT_PAUSE {
+            self.woke = Some(now);
+        }
         if let Some(group) = &mut self.members
             && pause >= PAUSE
         {
@@ -122,6 +126,10 @@ impl Node {
                     self.is_stale |= self.files.answered(&by, file, &has);
                     continue;
                 }
+                News::Offered(by, addresses) => {
+                    self.offered(now, &by, &addresses);
+                    continue;
+                }
                 News::SameName(at) => {
                     let told = self.told_same_name;
                     if told.is_some_and(|told| now.saturating_sub(told) < SAME_NAME_EVERY) {
@@ -138,6 +146,29 @@ impl Node {
                 }
             };
             self.actions.push(Action::Tell(event));
+        }
+    }
+
+    /// A member gives up addresses for this node. What it sent while this process did not run may be out of date.
+    fn offered(&mut self, now: Duration, by: &str, addresses: &[IpAddr]) {
+        let is_late = self.woke.is_some_and(|woke| now < woke + OFFER);
+        if is_late || !self.others.iter().any(|(name, _)| name == by) {
+            return;
+        }
+        for address in addresses {
+            let is_news = self.entries.change(*address, |entry| {
+                if entry.l2.is_held() {
+                    entry.l2.had_rival(now);
+                    return false;
+                }
+                entry.offer = Some(Offer {
+                    by: by.to_owned(),
+                    open: Some(now + OFFER),
+                    ahead: Some(now + AHEAD),
+                });
+                true
+            });
+            self.is_stale |= is_news.unwrap_or_default();
         }
     }
 
@@ -181,5 +212,11 @@ pub(super) fn claimant(members: Option<&Group>, mac: Mac) -> Option<Claimant> {
 /// A node is called at least every 50 ms, when it probes. To one that was not called for so long the others may have declared it dead:
 /// that takes them 300 ms at least.
 const PAUSE: Duration = Duration::from_millis(350);
+/// In less than this no member is declared dead, and none takes what this node was offered.
+const SHORT_PAUSE: Duration = Duration::from_millis(200);
+/// An offer is taken at once, or when what the others say of themselves has arrived.
+const OFFER: Duration = Duration::from_millis(250);
+/// Longer than it takes to ask a member whether its file still has an address.
+const AHEAD: Duration = Duration::from_secs(1);
 const SAME_NAME_EVERY: Duration = Duration::from_secs(60);
 const OTHER_KEY_EVERY: Duration = Duration::from_secs(60);

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Action, Event, Node};
@@ -11,7 +12,8 @@ use crate::owner::Standing;
 
 impl Node {
     /// Finds out what this node cannot hold, and whether the members can be told.
-    pub(super) fn weigh(&mut self) {
+    pub(super) fn weigh(&mut self, now: Duration) {
+        self.weigh_entries(now);
         let addresses = self.file.addresses.iter();
         let addresses = addresses.filter(|one| one.may_be_held_by(&self.file.node));
         let cannot = addresses.map(|one| (one.address, !self.can_hold(one)));
@@ -25,6 +27,24 @@ impl Node {
             self.actions.push(Action::Tell(event));
         }
         self.is_too_much = is_too_much;
+    }
+
+    /// Finds out which addresses come back to this node, and are not its own again yet.
+    fn weigh_entries(&mut self, now: Duration) {
+        let file = Arc::clone(&self.file);
+        for one in &file.addresses {
+            let is_able = one.ready && one.may_be_held_by(&file.node);
+            let entry = self.entries.get(one.address);
+            if entry.is_none_or(|entry| entry.is_weighed(is_able)) {
+                continue;
+            }
+            let others = self.candidates(one, &self.others);
+            // One that is itself back for a short time may have it, as no other could.
+            let has_other = others.iter().any(|one| one.standing > Standing::Flapping);
+            self.entries.change(one.address, |entry| {
+                entry.weigh(now, file.r#return, is_able, has_other);
+            });
+        }
     }
 
     /// The state that this node reports with this standing.

@@ -8,11 +8,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::sync::{Notify, mpsc, watch};
-use tokio::time::sleep;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep, timeout};
 
 use super::netlink::{Failed, Found, Netlink, Origin};
 use super::packets::Packets;
-use crate::network::Network;
+use crate::frames;
+use crate::network::{Network, Route};
 use crate::node::Action;
 
 /// The kernel's interfaces, routes and addresses.
@@ -37,23 +39,29 @@ impl Look {
     /// Looks whenever something changes. A host with the routes of a whole network changes them all the time, and to read them all
     /// takes long: they are read a few times each second at most, and now and then for changes that were not told.
     pub(super) async fn follow(self, mut changes: mpsc::Receiver<()>, seen: watch::Sender<Kernel>) {
-        let mut last_error = String::new();
+        let (mut last, mut last_of_v6) = (String::new(), String::new());
+        let mut v6 = Vec::new();
         loop {
-            match self.look().await {
+            match self.netlink.v6_routes().await {
+                Ok(routes) => {
+                    last_of_v6.clear();
+                    v6 = routes;
+                }
+                // The rest does not depend on them.
+                Err(error) if is_news(&mut last_of_v6, &error) => {
+                    tracing::error!(%error, "cannot read the routes of IPv6; they are taken as they were");
+                }
+                Err(_) => {}
+            }
+            match self.look(v6.clone()).await {
                 Ok(kernel) => {
-                    last_error.clear();
+                    last.clear();
                     seen.send_replace(kernel);
                 }
-                Err(error) => {
-                    let words = error.to_string();
-                    if words != last_error {
-                        tracing::error!(
-                            error = words,
-                            "cannot read the interfaces, routes and addresses; they are taken as they were"
-                        );
-                        last_error = words;
-                    }
+                Err(error) if is_news(&mut last, &error) => {
+                    tracing::error!(%error, "cannot read the interfaces, routes and addresses; they are taken as they were");
                 }
+                Err(_) => {}
             }
             sleep(LOOK_PAUSE).await;
             tokio::select! {
@@ -64,10 +72,10 @@ impl Look {
         }
     }
 
-    async fn look(&self) -> Result<Kernel, Failed> {
+    async fn look(&self, v6: Vec<Route>) -> Result<Kernel, Failed> {
         let done = self.done.load(Ordering::Acquire);
         Ok(Kernel {
-            network: self.netlink.network().await?,
+            network: self.netlink.network(v6).await?,
             found: self.netlink.addresses().await?,
             has_tags: self.netlink.has_tags(),
             done,
@@ -75,14 +83,38 @@ impl Look {
     }
 }
 
+/// Whether it is another error than the last one.
+fn is_news(last: &mut String, error: &Failed) -> bool {
+    let error = error.to_string();
+    let is_news = *last != error;
+    *last = error;
+    is_news
+}
+
+/// An address that the kernel did not put on an interface, and why.
+pub(super) type Refusal = (u32, IpAddr, String);
+
 /// Puts addresses on interfaces, takes them away and sends frames, one after the other.
 pub(super) struct Worker {
     pub(super) netlink: Netlink,
     pub(super) packets: Arc<[Packets; 2]>,
     /// So many actions are done.
     pub(super) done: Arc<AtomicU64>,
+    /// So many of them the kernel has answered.
+    pub(super) answered: Arc<AtomicU64>,
     /// Asks for another look.
     pub(super) again: Arc<Notify>,
+}
+
+/// What the worker remembers of its addresses.
+#[derive(Default)]
+struct Past {
+    cannot_remove: BTreeSet<IpAddr>,
+    cannot_renew: BTreeSet<IpAddr>,
+    /// Those that something else put on an interface. They stay there.
+    foreign: BTreeSet<(u32, IpAddr)>,
+    /// Those that the kernel did not put on an interface. They are not announced.
+    refused: BTreeSet<(u32, IpAddr)>,
 }
 
 impl Worker {
@@ -90,65 +122,99 @@ impl Worker {
     pub(super) async fn act(
         self,
         mut acts: mpsc::UnboundedReceiver<Action>,
-        refused: mpsc::UnboundedSender<(u32, IpAddr, String)>,
+        refused: mpsc::UnboundedSender<Refusal>,
     ) {
-        let mut cannot_remove = BTreeSet::new();
-        let mut cannot_renew = BTreeSet::new();
-        // Addresses that something else put on an interface. They stay there.
-        let mut foreign = BTreeSet::new();
+        let mut past = Past::default();
         while let Some(action) = acts.recv().await {
-            match action {
+            let done = match action {
                 Action::Add { interface, address } => {
-                    match self.netlink.add(interface, address).await {
-                        Ok(Origin::Foreign) => {
-                            foreign.insert((interface, address));
-                            tracing::warn!(%address, "an address was on the interface before, and something else put it there; this node announces it, and does not remove it later");
-                        }
-                        Ok(Origin::Ours | Origin::Alike) => {
-                            foreign.remove(&(interface, address));
-                        }
-                        Err(error) => {
-                            refused.send((interface, address, error.to_string())).ok();
-                            // A kernel that did not answer may have taken it.
-                            self.again.notify_one();
-                        }
+                    let done = self.add(&mut past, interface, address).await;
+                    if let Err(error) = &done {
+                        refused.send((interface, address, error.to_string())).ok();
                     }
-                }
-                Action::Renew { interface, address } if foreign.contains(&(interface, address)) => {
+                    done
                 }
                 Action::Renew { interface, address } => {
-                    match self.netlink.renew(interface, address).await {
-                        Ok(()) => {
-                            cannot_renew.remove(&address);
-                        }
-                        Err(error) => {
-                            if cannot_renew.insert(address) {
-                                tracing::warn!(%address, %error, "cannot renew the lifetime of an address; it is tried again");
-                            }
-                        }
-                    }
+                    self.renew(&mut past, interface, address).await
                 }
-                Action::Remove { interface, address } if foreign.remove(&(interface, address)) => {}
                 Action::Remove { interface, address } => {
-                    match self.netlink.remove(interface, address).await {
-                        Ok(()) => {
-                            cannot_remove.remove(&address);
-                        }
-                        // The next look at the kernel finds the address, and the removal is tried again.
-                        Err(error) => {
-                            if cannot_remove.insert(address) {
-                                tracing::error!(%address, %error, "cannot remove an address that this node gives up; it is tried again. Remove it: ip address del");
-                            }
-                            self.again.notify_one();
-                        }
-                    }
+                    self.remove(&mut past, interface, address).await
                 }
-                Action::Frame { interface, bytes } => self.send(interface, &bytes).await,
+                Action::Frame { interface, bytes } => {
+                    let address = frames::claim(&bytes).map(|claim| (interface, claim.address));
+                    if !address.is_some_and(|address| past.refused.contains(&address)) {
+                        self.send(interface, &bytes).await;
+                    }
+                    Ok(())
+                }
                 // `Life::go_on` carries these out itself.
-                Action::Send(..) | Action::Probe { .. } | Action::Locate(_) | Action::Tell(_) => {}
-            }
+                Action::Send(..) | Action::Probe { .. } | Action::Locate(_) | Action::Tell(_) => {
+                    Ok(())
+                }
+            };
+            let is_answered = !matches!(done, Err(Failed::Silent));
+            self.answered
+                .fetch_add(u64::from(is_answered), Ordering::AcqRel);
             self.done.fetch_add(1, Ordering::AcqRel);
         }
+    }
+
+    async fn add(&self, past: &mut Past, interface: u32, address: IpAddr) -> Result<(), Failed> {
+        past.refused.remove(&(interface, address));
+        match self.netlink.add(interface, address).await {
+            Ok(Origin::Foreign) => {
+                past.foreign.insert((interface, address));
+                tracing::warn!(%address, "an address was on the interface before, and something else put it there; this node announces it, and does not remove it later");
+            }
+            Ok(Origin::Ours | Origin::Alike) => {
+                past.foreign.remove(&(interface, address));
+            }
+            Err(error) => {
+                // A kernel that did not answer may have taken it.
+                self.again.notify_one();
+                past.refused.insert((interface, address));
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    async fn renew(&self, past: &mut Past, interface: u32, address: IpAddr) -> Result<(), Failed> {
+        if past.foreign.contains(&(interface, address)) {
+            return Ok(());
+        }
+        let done = self.netlink.renew(interface, address).await;
+        match &done {
+            Ok(()) => {
+                past.cannot_renew.remove(&address);
+            }
+            Err(error) => {
+                if past.cannot_renew.insert(address) {
+                    tracing::warn!(%address, %error, "cannot renew the lifetime of an address; it is tried again");
+                }
+            }
+        }
+        done
+    }
+
+    async fn remove(&self, past: &mut Past, interface: u32, address: IpAddr) -> Result<(), Failed> {
+        if past.foreign.remove(&(interface, address)) {
+            return Ok(());
+        }
+        let done = self.netlink.remove(interface, address).await;
+        match &done {
+            Ok(()) => {
+                past.cannot_remove.remove(&address);
+            }
+            // The next look at the kernel finds the address, and the removal is tried again.
+            Err(error) => {
+                if past.cannot_remove.insert(address) {
+                    tracing::error!(%address, %error, "cannot remove an address that this node gives up; it is tried again. Remove it: ip address del");
+                }
+                self.again.notify_one();
+            }
+        }
+        done
     }
 
     /// Sends a frame. One that the network does not take is lost: each is sent several times. Of many at once the queue of the
@@ -161,6 +227,28 @@ impl Worker {
             }
         }
     }
+}
+
+/// Waits for the end of the worker, `at_most` so long, and no longer than the kernel goes on to answer it: `answer` is the time in which
+/// it answers once. `answered`: so many actions it has answered.
+pub(super) async fn has_finished(
+    worker: &mut JoinHandle<()>,
+    answered: &AtomicU64,
+    answer: Duration,
+    at_most: Duration,
+) -> bool {
+    let begun = Instant::now();
+    let mut last = (answered.load(Ordering::Acquire), begun);
+    while timeout(answer / 50, &mut *worker).await.is_err() {
+        let count = answered.load(Ordering::Acquire);
+        if count != last.0 {
+            last = (count, Instant::now());
+        }
+        if begun.elapsed() >= at_most || last.1.elapsed() >= answer {
+            return false;
+        }
+    }
+    true
 }
 
 /// Sends a frame by the socket for its kind.
@@ -179,3 +267,38 @@ const LOOK_PAUSE: Duration = Duration::from_millis(100);
 const LOOK_ANYWAY: Duration = Duration::from_secs(10);
 /// So many milliseconds it is waited for a queue that is full.
 const FULL_FOR: usize = 50;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whether a worker whose kernel answers so often, each 5 ms, is waited for.
+    async fn is_waited_for(answers: u64, ends: bool) -> bool {
+        let answered = Arc::<AtomicU64>::default();
+        let counter = Arc::clone(&answered);
+        let mut worker = tokio::spawn(async move {
+            let mut turns = tokio::time::interval(Duration::from_millis(5));
+            for _ in 0..answers {
+                turns.tick().await;
+                counter.fetch_add(1, Ordering::AcqRel);
+            }
+            if !ends {
+                std::future::pending::<()>().await;
+            }
+        });
+        let [answer, at_most] = [200, 1_000].map(Duration::from_millis);
+        let is_done = has_finished(&mut worker, &answered, answer, at_most).await;
+        worker.abort();
+        is_done
+    }
+
+    #[tokio::test]
+    async fn the_last_actions_are_waited_for_as_long_as_the_kernel_answers_but_not_for_ever() {
+        // 0.5 s in all.
+        assert!(is_waited_for(100, true).await);
+        let begun = Instant::now();
+        assert!(!is_waited_for(10, false).await);
+        assert!(begun.elapsed() < Duration::from_millis(900));
+        assert!(!is_waited_for(u64::MAX, true).await);
+    }
+}

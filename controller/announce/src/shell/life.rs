@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use aws_lc_rs::rand;
@@ -11,17 +12,17 @@ use ballast_core::table::Problem;
 use tokio::net::UdpSocket;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
-use tokio::time::{sleep, sleep_until, timeout};
+use tokio::time::{sleep, sleep_until};
 
 use super::bird::Told;
 use super::files::{Wanted, Watch, beside, on_disk, read};
-use super::kernel::{Kernel, Look, Worker, send};
+use super::kernel::{Kernel, Look, Refusal, Worker, has_finished, send};
+use super::log::tell;
 use super::netlink::{Netlink, Origin};
 use super::packets::Packets;
 use super::{Failure, LOOK_EVERY, Options, Reporter, Signals, data_plane};
-use crate::ack::{State, Status};
 use crate::file::{Announce, Mode};
-use crate::node::{Action, DataPlane, Event, Node, Present, Start};
+use crate::node::{Action, DataPlane, Node, Present, Start};
 
 /// Why a life ends.
 pub(super) enum End {
@@ -62,8 +63,10 @@ struct Ears {
     kernel: watch::Receiver<Kernel>,
     data_plane: watch::Receiver<DataPlane>,
     /// Addresses that the kernel refused.
-    refusals: mpsc::UnboundedReceiver<(u32, IpAddr, String)>,
+    refusals: mpsc::UnboundedReceiver<Refusal>,
     worker: JoinHandle<()>,
+    /// So many actions of the worker the kernel has answered.
+    answered: Arc<AtomicU64>,
 }
 
 /// Announces as the file has it.
@@ -98,9 +101,7 @@ pub(super) async fn live(
             () = readable(life.udp.as_ref()) => life.receive(),
             frame = arp.receive() => life.hear(frame),
             frame = neighbours.receive() => life.hear(frame),
-            Some((interface, address, why)) = ears.refusals.recv() => {
-                life.node.refused(begun.elapsed(), interface, address, why);
-            }
+            Some(first) = ears.refusals.recv() => life.refused(first, &mut ears.refusals),
             Ok(()) = ears.data_plane.changed() => {
                 let known = *ears.data_plane.borrow_and_update();
                 life.is_decided = true;
@@ -133,14 +134,13 @@ pub(super) async fn live(
         }
     };
     if matches!(why, End::Asked) {
-        life.leave().await;
+        life.leave(&mut ears).await;
     }
     life.report();
     drop(life);
     // The worker carries out the last actions: it removes addresses.
-    let mut worker = ears.worker;
-    if timeout(LAST_ACTIONS, &mut worker).await.is_err() {
-        worker.abort();
+    if !has_finished(&mut ears.worker, &ears.answered, LAST_ANSWER, LAST_ACTIONS).await {
+        ears.worker.abort();
         tracing::error!(
             "the kernel does not answer, so this node may still have addresses that it gave up; they go when a minute has passed. See dmesg"
         );
@@ -182,8 +182,10 @@ async fn open<'r>(
         netlink: netlink.clone(),
         packets: Arc::clone(&packets),
         done: Arc::default(),
+        answered: Arc::default(),
         again: Arc::default(),
     };
+    let answered = Arc::clone(&worker.answered);
     let (done, again) = (Arc::clone(&worker.done), Arc::clone(&worker.again));
     let look = Look {
         netlink,
@@ -216,6 +218,7 @@ async fn open<'r>(
         data_plane,
         refusals,
         worker,
+        answered,
     };
     Ok((life, ears))
 }
@@ -341,6 +344,17 @@ impl Life<'_> {
         }
     }
 
+    /// Takes the refusals that are there: to choose the owners after each of many would take long.
+    fn refused(&mut self, first: Refusal, more: &mut mpsc::UnboundedReceiver<Refusal>) {
+        let now = self.now();
+        let mut next = Some(first);
+        while let Some((interface, address, why)) = next {
+            self.node.refused(now, interface, address, why);
+            next = more.try_recv().ok();
+        }
+        self.node.settle(now);
+    }
+
     /// Takes what the kernel has.
     fn see(&mut self, kernel: Kernel) {
         let now = self.now();
@@ -394,16 +408,27 @@ impl Life<'_> {
         self.report();
     }
 
-    /// Gives up what others can take, and then the rest.
-    async fn leave(&mut self) {
-        let now = self.now();
+    /// Serves what others can take until they have it, and gives up the rest.
+    async fn leave(&mut self, ears: &mut Ears) {
+        let begun = Instant::now();
         self.is_decided = true;
-        self.node.leave(now);
-        let end = self.begun + now + LEAVE;
-        while Instant::now() < end {
+        self.node.leave(self.now());
+        let [arp, neighbours] = &*ears.packets;
+        loop {
             self.go_on();
+            let time = begun.elapsed();
+            let is_over = time >= LEAVE && !self.node.is_handing_over();
+            if is_over || time >= LEAVE_AT_MOST {
+                break;
+            }
             tokio::select! {
                 () = readable(self.udp.as_ref()) => self.receive(),
+                frame = arp.receive() => self.hear(frame),
+                frame = neighbours.receive() => self.hear(frame),
+                Ok(()) = ears.data_plane.changed() => {
+                    let known = *ears.data_plane.borrow_and_update();
+                    self.node.set_data_plane(self.now(), known);
+                }
                 () = sleep(Duration::from_millis(10)) => {}
             }
         }
@@ -504,56 +529,14 @@ fn needs_other_sockets(new: &Announce, old: &Announce) -> bool {
     new.node != old.node || bind(new) != bind(old) || new.data_plane != old.data_plane
 }
 
-fn tell(event: &Event) {
-    match event {
-        Event::MemberUp(name) => tracing::info!(member = name, "a member is alive"),
-        Event::MemberDown(name) => tracing::warn!(member = name, "a member is dead, or left"),
-        Event::DeclaredDead => tracing::warn!(
-            "others declared this node dead while it lived; see that the network between the members works, and that this process gets its share of the processor"
-        ),
-        Event::SameName(at) => {
-            tracing::error!(%at, "another member has the name of this node; give each node another name");
-        }
-        Event::OtherKey(at) => tracing::warn!(
-            %at,
-            "the datagrams of a peer cannot be opened: its key differs; give both hosts the same key-file. If it has the same, another host sends under its address"
-        ),
-        Event::TooManyUnable(count) => tracing::error!(
-            count,
-            "more addresses cannot be held here than the members can be told; this node holds none. See why they are not ready"
-        ),
-        Event::Left(address) => {
-            tracing::warn!(%address, "an address was on an interface, and this node is not to hold it; it is removed");
-        }
-        Event::Lost(address) => {
-            tracing::warn!(%address, "an address is gone from its interface, and this node takes it again: something else took it, see what manages the addresses of this host; or this process did not run for a minute");
-        }
-        Event::Address(status) => tell_address(status),
-    }
-}
-
-fn tell_address(status: &Status) {
-    let (address, owner, detail) = (status.address, status.owner.as_deref(), &status.detail);
-    match status.state {
-        State::Held if detail.is_empty() => tracing::info!(%address, "this node holds an address"),
-        State::Held => tracing::warn!(%address, "this node holds an address, but {detail}"),
-        State::NotOurs if detail.is_empty() => {
-            tracing::info!(%address, owner, "this node does not hold an address");
-        }
-        State::NotOurs => {
-            tracing::warn!(%address, "this node cannot take an address yet: {detail}");
-        }
-        State::NotReady => tracing::info!(%address, "this node cannot serve an address: {detail}"),
-        State::Conflict | State::NoInterface => {
-            tracing::error!(%address, "this node cannot hold an address: {detail}");
-        }
-    }
-}
-
-/// The time at the end in which other nodes take over. They need a part of it; a node without others ends after it.
+/// The time at the end in which the other nodes hear that this one goes. A node without others ends after it.
 const LEAVE: Duration = Duration::from_millis(300);
-/// The time in which the kernel removes all addresses at the end: of thousands, each takes less than a millisecond.
-const LAST_ACTIONS: Duration = Duration::from_secs(15);
+/// The time in which the others have taken what they are to hold: of thousands of addresses, each takes less than a millisecond.
+const LEAVE_AT_MOST: Duration = Duration::from_secs(5);
+/// A kernel that has answered nothing for so long at the end is not waited for.
+const LAST_ANSWER: Duration = Duration::from_secs(15);
+/// With the time to leave and that of BIRD it is less than a pod has to end, and `TimeoutStopSec` of the unit.
+const LAST_ACTIONS: Duration = Duration::from_secs(30);
 const PRIVILEGES: &str = "the announcer needs CAP_NET_ADMIN and CAP_NET_RAW";
 const A_BIND: &str = "give an address of this host and a port that is free";
 /// Datagrams that are taken in one turn.

@@ -107,22 +107,21 @@ impl Netlink {
         Ok(answer.map_err(|_| Failed::Silent)??)
     }
 
-    /// The interfaces and routes.
-    pub(super) async fn network(&self) -> Result<Network, Failed> {
+    /// The interfaces and routes, with these of IPv6.
+    pub(super) async fn network(&self, v6: Vec<Route>) -> Result<Network, Failed> {
         let links: Vec<LinkMessage> = self.rows(self.handle.link().get().execute()).await?;
         let v4 = RouteMessageBuilder::<Ipv4Addr>::new().build();
-        let v6 = RouteMessageBuilder::<Ipv6Addr>::new().build();
-        let mut routes: Vec<RouteMessage> =
-            self.rows(self.handle.route().get(v4).execute()).await?;
-        // A host may have no IPv6 at all.
-        match self.rows(self.handle.route().get(v6).execute()).await {
-            Ok(more) => routes.extend(more),
-            Err(Failed::Refused(_)) => {}
-            Err(silent) => return Err(silent),
-        }
+        let v4: Vec<RouteMessage> = self.rows(self.handle.route().get(v4).execute()).await?;
         let interfaces = links.iter().filter_map(interface).collect();
-        let routes = routes.iter().filter_map(route).collect();
+        let routes = v4.iter().filter_map(route).chain(v6).collect();
         Ok(Network::new(interfaces, routes))
+    }
+
+    /// The routes of IPv6, of which a host may have nothing at all.
+    pub(super) async fn v6_routes(&self) -> Result<Vec<Route>, Failed> {
+        let v6 = RouteMessageBuilder::<Ipv6Addr>::new().build();
+        let routes = none_without_ipv6(self.rows(self.handle.route().get(v6).execute()).await)?;
+        Ok(routes.iter().filter_map(route).collect())
     }
 
     /// Whether the kernel keeps who put an address on an interface.
@@ -202,6 +201,14 @@ impl Netlink {
 /// Whether the kernel answered with one of these errors.
 fn is(error: &Failed, codes: &[i32]) -> bool {
     matches!(error, Failed::Refused(Error::NetlinkError(error)) if codes.contains(&-error.raw_code()))
+}
+
+/// The rows of a table of IPv6, which the kernel need not have.
+fn none_without_ipv6<T>(rows: Result<Vec<T>, Failed>) -> Result<Vec<T>, Failed> {
+    rows.or_else(|error| match is(&error, &WITHOUT_IPV6) {
+        true => Ok(Vec::new()),
+        false => Err(error),
+    })
 }
 
 fn interface(link: &LinkMessage) -> Option<Interface> {
@@ -317,6 +324,14 @@ fn keeps_tags(release: &str) -> bool {
     (next(), next()) >= (Some(5), Some(18))
 }
 
+/// The answers of a kernel that has no IPv6, or no table of its routes.
+const WITHOUT_IPV6: [i32; 5] = [
+    libc::EAFNOSUPPORT,
+    libc::EPFNOSUPPORT,
+    libc::EOPNOTSUPP,
+    libc::ENOENT,
+    libc::ESRCH,
+];
 /// The tag of our addresses.
 const OURS: u8 = 0xba;
 /// The kernel does a change within microseconds, or when it can have a lock.
@@ -326,6 +341,10 @@ const LONGER_FOR_TABLES: u32 = 12;
 
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroI32;
+
+    use rtnetlink::packet_core::ErrorMessage;
+
     use super::*;
 
     #[tokio::test]
@@ -343,7 +362,26 @@ mod tests {
         assert!(is_silent(netlink.renew(1, address).await.err()));
         assert!(is_silent(netlink.remove(1, address).await.err()));
         assert!(is_silent(netlink.addresses().await.err()));
-        assert!(is_silent(netlink.network().await.err()));
+        assert!(is_silent(netlink.network(Vec::new()).await.err()));
+        assert!(is_silent(netlink.v6_routes().await.err()));
+    }
+
+    #[test]
+    fn a_kernel_without_ipv6_has_no_routes_of_it_and_any_other_refusal_is_an_error() {
+        let refusal = |code: i32| {
+            let mut message = ErrorMessage::default();
+            message.code = NonZeroI32::new(-code);
+            Failed::Refused(Error::NetlinkError(message))
+        };
+        for code in WITHOUT_IPV6 {
+            let rows = none_without_ipv6::<u8>(Err(refusal(code)));
+            assert!(rows.is_ok_and(|rows| rows.is_empty()), "{code}");
+        }
+        for code in [libc::EPERM, libc::ENOBUFS, libc::EBUSY, libc::ENOMEM] {
+            assert!(none_without_ipv6::<u8>(Err(refusal(code))).is_err());
+        }
+        assert!(none_without_ipv6::<u8>(Err(Failed::Silent)).is_err());
+        assert_eq!(none_without_ipv6(Ok(vec![1])).ok(), Some(vec![1]));
     }
 
     #[test]

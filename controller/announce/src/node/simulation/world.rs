@@ -36,8 +36,12 @@ pub(super) enum Fault {
     Loss(u32),
     /// Packets take up to so long, and overtake each other.
     Delay(Duration),
-    /// Its data plane is ready, or not.
+    /// Its data plane is ready, or has ended.
     DataPlane(usize, bool),
+    /// Its data plane is about to end.
+    Unready(usize),
+    /// So many of the addresses it is not ready to serve, as its file has it: the first ones.
+    Serves(usize, usize),
     /// It is told to end.
     Leave(usize),
     /// It ends.
@@ -48,6 +52,8 @@ pub(super) enum Fault {
     Flush(usize),
     /// Its system puts no address on an interface, or does again.
     Refuse(usize, bool),
+    /// Its system has put no address on an interface so far, and says so of all at once.
+    RefuseAll(usize),
     /// Of two hosts neither gets the datagrams of the other, but its frames.
     Block(usize, usize),
     /// Its file has so many of a hundred addresses.
@@ -70,7 +76,7 @@ struct Host {
     paused_until: Duration,
     /// What came while it was paused.
     inbox: Vec<Packet>,
-    is_ready: bool,
+    data_plane: DataPlane,
     has_link: bool,
     pods: u32,
     refuses: bool,
@@ -147,6 +153,8 @@ pub(super) struct World {
     pub(super) foreign: Option<IpAddr>,
     /// When a host took an address.
     pub(super) moves: Vec<(Duration, IpAddr, usize)>,
+    /// So many addresses a system refused when it was asked.
+    pub(super) refusals: usize,
     pub(super) told: Vec<String>,
     /// Since when two hosts that see each other both have an address.
     doubled: BTreeMap<(IpAddr, usize, usize), Duration>,
@@ -209,6 +217,7 @@ impl World {
             addresses: (1..=addresses).map(address).collect(),
             foreign: None,
             moves: Vec::new(),
+            refusals: 0,
             told: Vec::new(),
             doubled: BTreeMap::new(),
             saw: BTreeSet::new(),
@@ -230,7 +239,7 @@ impl World {
                 holds: BTreeMap::new(),
                 paused_until: Duration::ZERO,
                 inbox: Vec::new(),
-                is_ready: true,
+                data_plane: DataPlane::Ready,
                 has_link: true,
                 pods: 0,
                 refuses: false,
@@ -248,6 +257,11 @@ impl World {
 
     pub(super) fn count(&self) -> usize {
         self.hosts.len()
+    }
+
+    /// So many datagrams were sent.
+    pub(super) fn datagrams(&self) -> u64 {
+        self.datagrams
     }
 
     pub(super) fn random(&mut self, most: usize) -> usize {
@@ -272,7 +286,7 @@ impl World {
             };
             self.now = next.max(self.now);
             self.step();
-            if self.now >= self.next_check {
+            if self.now >= self.next_check || self.has_changed {
                 self.next_check = self.now + Duration::from_millis(10);
                 self.check();
             }
@@ -399,8 +413,11 @@ impl World {
                 }
                 Action::Frame { bytes, .. } => {
                     let claim = frames::claim(&bytes).unwrap();
-                    self.learned.insert(claim.address, number);
-                    self.spread(number, &bytes);
+                    // What the system refused is not announced.
+                    if self.hosts[number].holds.contains_key(&claim.address) {
+                        self.learned.insert(claim.address, number);
+                        self.spread(number, &bytes);
+                    }
                 }
                 Action::Add { interface, address } if self.hosts[number].refuses => {
                     refused.push((interface, address));
@@ -429,11 +446,13 @@ impl World {
             }
         }
         if !refused.is_empty() {
+            self.refusals += refused.len();
             let now = self.now;
             self.with_node(number, |node| {
                 for (interface, address) in refused {
                     node.refused(now, interface, address, "not permitted".to_owned());
                 }
+                node.settle(now);
             });
         }
     }
@@ -581,6 +600,7 @@ impl World {
             self.fault(Fault::DataPlane(number, true));
             self.fault(Fault::Refuse(number, false));
             self.fault(Fault::Link(number, true));
+            self.hosts[number].unready = 0;
             self.fault(Fault::File(number, 100));
             if self.hosts[number].node.is_none() {
                 self.fault(Fault::Start(number));
@@ -591,7 +611,7 @@ impl World {
     pub(super) fn any_fault(&mut self) -> Fault {
         let one = self.random(self.count());
         let other = self.random(self.count());
-        match self.random(18) {
+        match self.random(20) {
             0 => Fault::Kill(one),
             1 => Fault::Restart(one),
             2 => Fault::Start(one),
@@ -606,7 +626,9 @@ impl World {
             13 => Fault::Flush(one),
             14 => Fault::Refuse(one, !self.hosts[one].refuses),
             15 | 16 => Fault::File(one, [0, 30, 80, 100][self.random(4)]),
-            _ => Fault::DataPlane(one, !self.hosts[one].is_ready),
+            17 => Fault::Serves(one, [0, 10, 20, 30][self.random(4)]),
+            18 => Fault::Unready(one),
+            _ => Fault::DataPlane(one, self.hosts[one].data_plane != DataPlane::Ready),
         }
     }
 
@@ -649,9 +671,12 @@ impl World {
             }
             Fault::Loss(percent) => self.loss = percent,
             Fault::Delay(most) => self.delay = most,
-            Fault::DataPlane(number, is_ready) => {
-                self.hosts[number].is_ready = is_ready;
-                self.with_node(number, |node| node.set_data_plane(now, known(is_ready)));
+            Fault::DataPlane(number, is_ready) => self.set_data_plane(number, known(is_ready)),
+            Fault::Unready(number) => self.set_data_plane(number, DataPlane::Unready),
+            Fault::Serves(number, unready) => {
+                self.hosts[number].unready = unready;
+                let file = self.file_of(number);
+                self.with_node(number, |node| node.set_file(now, file));
             }
             Fault::Leave(number) => self.with_node(number, |node| node.leave(now)),
             Fault::End(number) => {
@@ -667,6 +692,15 @@ impl World {
                 self.look(number);
             }
             Fault::Refuse(number, refuses) => self.hosts[number].refuses = refuses,
+            Fault::RefuseAll(number) => {
+                self.hosts[number].holds.clear();
+                self.with_node(number, |node| {
+                    for (interface, address) in node.held() {
+                        node.refused(now, interface, address, "not permitted".to_owned());
+                    }
+                    node.settle(now);
+                });
+            }
             Fault::File(number, percent) => {
                 let addresses = self.addresses.clone();
                 let lacks = addresses
@@ -687,6 +721,12 @@ impl World {
                 self.blocked.extend([(one, other), (other, one)]);
             }
         }
+    }
+
+    fn set_data_plane(&mut self, number: usize, data_plane: DataPlane) {
+        let now = self.now;
+        self.hosts[number].data_plane = data_plane;
+        self.with_node(number, |node| node.set_data_plane(now, data_plane));
     }
 
     /// The host gets a file without these addresses.
@@ -774,7 +814,7 @@ data-plane: {{socket: s}}
         let host = &mut self.hosts[number];
         host.has_power = true;
         host.inbox.clear();
-        node.set_data_plane(self.now, known(host.is_ready));
+        node.set_data_plane(self.now, host.data_plane);
         host.node = Some(node);
         self.look(number);
     }

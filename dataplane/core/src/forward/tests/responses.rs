@@ -191,7 +191,7 @@ fn interim_answers_pass_and_an_upgrade_stays_one() {
     check(
         &case,
         "HTTP/1.1 101 Switching Protocols\nUpgrade: websocket\nConnection: Upgrade\nSec-WebSocket-Accept: x",
-        "HTTP/1.1 101 Switching Protocols\nSec-WebSocket-Accept: x\nConnection: upgrade\nUpgrade: websocket",
+        "HTTP/1.1 101 Switching Protocols\nSec-WebSocket-Accept: x\nStrict-Transport-Security: max-age=86400\nX-Env: prod\nConnection: upgrade\nUpgrade: websocket",
     );
     let required = Case {
         framing: Framing::Empty,
