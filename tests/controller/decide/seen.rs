@@ -550,7 +550,7 @@ status: {{addresses: [{{type: InternalIP, address: 10.77.1.1}}]}}
     };
     let before = decided(&observed(&text("random", "loadbalancer")), &[]).remembered;
     let mut pending = observed(&text("random", "other"));
-    pending.remembered = before.clone();
+    pending.remembered = Arc::clone(&before);
     let desired = decided(&pending, &[]);
     assert_eq!(desired.statuses[0].verdict, Verdict::Pending);
     assert_eq!(desired.remembered, before);
