@@ -30,7 +30,7 @@ fn decisions(criterion: &mut Criterion) {
 }
 
 /// The publisher's decision about 10,000 Services that a pool is for: all of them new; one new one beside those that have theirs; and
-/// that after a decision that knew the others. The same without the pool, for comparison.
+/// that after a decision that knew the others. The same without the pool, for comparison, and with a pool that is too small for most.
 fn of_pools(criterion: &mut Criterion) {
     let settings = settings().in_role(Role::Publisher);
     let mut new = cluster(10_000);
@@ -54,7 +54,25 @@ fn of_pools(criterion: &mut Criterion) {
         }
         given
     };
+    let full = |pool: &str| {
+        let mut observed = new.clone();
+        assert_eq!(observed.take_file("pool.yaml", pool), []);
+        observed
+    };
+    let small = "kind: AddressPool\napiVersion: ballast.dev/v1\nmetadata: {name: edge}\nspec: {addresses: [10.128.0.0/24]}\n";
+    // Another system has as many addresses, of another pool.
+    let theirs = "---\nkind: AddressPool\napiVersion: ballast.dev/v1\nmetadata: {name: theirs}\nspec: {addresses: [10.129.0.0/16], autoAssign: false}\n";
+    let mut foreign = full(&[small, theirs].concat());
+    for index in 0..10_000 {
+        let (high, low) = (index / 250, index % 250);
+        let text = format!(
+            "kind: Service\nmetadata: {{name: s{index}, namespace: theirs}}\nspec: {{type: LoadBalancer, loadBalancerClass: theirs, ports: [{{port: 80}}]}}\nstatus: {{loadBalancer: {{ingress: [{{ip: 10.129.{high}.{low}}}]}}}}\n"
+        );
+        assert_eq!(foreign.take_file("theirs.yaml", &text), []);
+    }
     let cases = [
+        ("all, refused", full(small)),
+        ("all, refused beside another system", foreign),
         ("all", pooled.clone()),
         ("one more", one_more(&pooled)),
         ("all, no pool", new.clone()),
@@ -68,8 +86,8 @@ fn of_pools(criterion: &mut Criterion) {
         });
     }
     for (name, observed) in [
-        ("one more, again", &cases[1].1),
-        ("one more, no pool, again", &cases[3].1),
+        ("one more, again", &cases[3].1),
+        ("one more, no pool, again", &cases[5].1),
     ] {
         let mut before = observed.clone();
         before.services.pop_first();

@@ -120,7 +120,7 @@ pub struct Desired {
     /// The last good values of annotations, for the next decision. Those that are in use now are annotations as well
     /// (`ballast.dev/last-good`), so that every node has the same ones, and has them after a restart.
     #[serde(skip)]
-    pub remembered: Remembered,
+    pub remembered: Arc<Remembered>,
     /// What the announcer of this node is to announce, once the data plane serves it.
     #[serde(skip_serializing_if = "is_nothing")]
     pub announced: Arc<Announced>,
@@ -311,7 +311,8 @@ impl Desired {
         self.notices.extend(grant.notices);
         if !plan.memory.is_empty() {
             let key = plan.service.key.clone();
-            self.remembered.insert(key, plan.memory.clone());
+            let remembered = Arc::make_mut(&mut self.remembered);
+            remembered.insert(key, Arc::clone(&plan.memory));
         }
         self.statuses.push(grant.status);
     }

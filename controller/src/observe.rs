@@ -90,7 +90,7 @@ pub struct Observed {
     /// `reconcile` fills it in.
     pub waiting: BTreeSet<Key>,
     /// The last good values of annotations, as the last decision returned them. Empty until `reconcile` fills it in.
-    pub remembered: Remembered,
+    pub remembered: Arc<Remembered>,
 }
 
 impl Observed {
@@ -125,7 +125,7 @@ impl Observed {
 }
 
 /// The last good value of each knob of each Service: the knob (with its port), then annotation and value.
-pub type Remembered = BTreeMap<Key, BTreeMap<String, (String, String)>>;
+pub type Remembered = BTreeMap<Key, Arc<BTreeMap<String, (String, String)>>>;
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {

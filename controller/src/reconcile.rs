@@ -102,7 +102,7 @@ impl Reconciler {
 
     /// Decides until the observer ends.
     async fn run(mut self) {
-        let mut remembered = Remembered::new();
+        let mut remembered = Arc::<Remembered>::default();
         let mut logged = BTreeSet::new();
         let mut carried = Carried::default();
         let mut memo = Memo::default();
@@ -155,7 +155,7 @@ impl Reconciler {
     fn decide(
         &mut self,
         observed: Arc<Observed>,
-        remembered: &Remembered,
+        remembered: &Arc<Remembered>,
         carried: Carried,
         memo: &mut Memo,
         last_settings: &mut Option<Arc<Settings>>,
@@ -174,7 +174,7 @@ impl Reconciler {
             let observed = match observed.remembered == *remembered {
                 true => observed,
                 false => Arc::new(Observed {
-                    remembered: remembered.clone(),
+                    remembered: Arc::clone(remembered),
                     ..(*observed).clone()
                 }),
             };

@@ -9,6 +9,7 @@
 //! Routes that exist only by `--http-services=all` are no claim to a shared port: they are served while no other Service has the port
 //! at every address.
 
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -69,8 +70,8 @@ struct Giving<'c, 'a> {
     /// Their places, the oldest first.
     order: Vec<usize>,
     taken: TakenPorts<'c, 'a>,
-    /// The ports at which kube-proxy listens on every node, with the Service of each.
-    node_ports: BTreeMap<NodePort, &'a Key>,
+    /// The ports at which kube-proxy listens on every node, with the Service of each: found when the first Service waits.
+    node_ports: OnceCell<BTreeMap<NodePort, &'a Key>>,
     shared: SharedPorts,
     /// The Services that ask for each shared port by an annotation: the oldest one.
     askers: [Option<usize>; 2],
@@ -90,7 +91,7 @@ impl<'c, 'a> Giving<'c, 'a> {
             context,
             order,
             taken: TakenPorts::new(&context.nodes),
-            node_ports: node_ports(context),
+            node_ports: OnceCell::new(),
             shared: SharedPorts::of(context.settings, &grants),
             askers: [false, true].map(|secure| oldest_that_asks(&grants, secure)),
             has: [false; 2],
@@ -208,7 +209,7 @@ impl<'c, 'a> Giving<'c, 'a> {
             };
             match answer {
                 Ok(given) => {
-                    grant.place(self.context, given);
+                    grant.place(self.context, &given);
                     let owner = grant.service().key.to_string();
                     for (_, port, _) in grant.ports() {
                         self.taken
@@ -267,10 +268,10 @@ impl<'c, 'a> Giving<'c, 'a> {
         let asked: Vec<NodePort> = asked.map(|(_, port, _)| port.port).collect();
         let of_another = |port: &NodePort| {
             let settings = self.context.settings;
-            let node_port = || self.node_ports.get(port);
+            let node_ports = self.node_ports.get_or_init(|| node_ports(self.context));
             let other = settings
                 .reserved(*port)
-                .or_else(|| node_port().map(|key| format!("a nodePort of {key}")))
+                .or_else(|| Some(format!("a nodePort of {}", node_ports.get(port)?)))
                 .or_else(|| self.taken.owner(*port, grant.reach(), &set));
             Some((*port, other.filter(|other| *other != owner)?))
         };

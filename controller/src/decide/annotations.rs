@@ -9,6 +9,7 @@ mod last_good;
 pub(super) mod values;
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use super::notice::{About, Notice, Reason};
 use crate::observe::{Observed, Port, Protocol, Service};
@@ -65,6 +66,8 @@ pub(super) struct Reader<'a> {
     /// The last good values that are in use now.
     in_use: Memory,
     pub(super) memory: Memory,
+    /// Whether what is remembered was looked at: else the same is read whatever that is.
+    pub(super) looks_back: bool,
     has_own: bool,
     /// Whether a value could not be read, and no last good value is known in its place.
     pub(super) has_unread: bool,
@@ -85,10 +88,11 @@ impl<'a> Reader<'a> {
         Self {
             service,
             settings,
-            before: observed.remembered.get(&service.key),
+            before: observed.remembered.get(&service.key).map(Arc::as_ref),
             written: last_good::written(service),
             in_use: Memory::new(),
             memory: Memory::new(),
+            looks_back: false,
             has_own: keys.any(|key| key.starts_with(OWN)),
             has_unread: false,
             notices: BTreeSet::new(),
@@ -189,6 +193,7 @@ impl<'a> Reader<'a> {
 
     /// The last good value of a knob, if one is known. It stays remembered.
     pub(super) fn remembered<T>(&mut self, knob: &Knob<T>, slot: &str) -> Option<Found<T>> {
+        self.looks_back = true;
         let known = [Some(&self.written), self.before];
         let mut known = known.into_iter().flatten();
         let (value, known) = known.find_map(|memory| {
@@ -263,6 +268,7 @@ impl<'a> Reader<'a> {
     /// Keeps the last good values of all ports, for a Service whose ports were not read in this decision, and warns of bad ones.
     pub(super) fn keep_last_good_of_ports(&mut self) {
         self.warn_of_what_is_not_read();
+        self.looks_back = true;
         let of_ports = |(slot, _): &(&String, _)| last_good::is_of_a_port(slot);
         let before = self.before.into_iter().flatten();
         for (slot, known) in self.written.iter().chain(before).filter(of_ports) {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use super::annotations::{ANTREA, EXOSCALE, ID, METALLB, METALLB_DEPRECATED, OPENSTACK, OWN};
 use super::annotations::{Reader, knobs};
@@ -75,7 +76,7 @@ impl Asked {
         self.ask.ports = ports;
         let (pools, held) = (&context.pools, self.held.as_ref());
         self.kept = held.and_then(|held| pools.kept(held, &self.ask));
-        self.settled = held.and_then(|held| settled(pools, held, &self.ask));
+        self.settled = held.and_then(|held| settled(pools, held, &self.ask).map(Arc::new));
     }
 }
 
@@ -99,7 +100,7 @@ pub(super) struct Asked {
     /// What it keeps of that.
     pub(super) kept: Option<Held>,
     /// What it has, if that is all that it asks for.
-    pub(super) settled: Option<Given>,
+    pub(super) settled: Option<Arc<Given>>,
     /// Whether it has addresses of nodes now, which it keeps if no pool gives it others.
     pub(super) has_node_addresses: bool,
 }

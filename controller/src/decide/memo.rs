@@ -4,13 +4,13 @@
 //! Only the publisher keeps plans: those of LoadBalancers without canaries, which read nothing of other Services. On a node they would
 //! keep the endpoints a third time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use super::context::Context;
 use super::pooled::PoolIndex;
 use super::service_plan::ServicePlan;
-use crate::observe::{Key, Node, Observed, PoolObjects, Service, ServiceKind};
+use crate::observe::{Node, Observed, PoolObjects, Service, ServiceKind};
 use crate::pools::{Pool, Pools};
 use crate::settings::{Role, Settings};
 
@@ -18,7 +18,10 @@ use crate::settings::{Role, Settings};
 #[derive(Default)]
 pub struct Memo {
     common: Option<Common>,
-    plans: BTreeMap<Key, Known>,
+    /// The plans of this decision so far, in the order of the Services.
+    plans: VecDeque<Known>,
+    /// Those of the decision before that are not looked at yet, in the same order.
+    before: VecDeque<Known>,
     /// The Services that have addresses of pools, by address.
     pub(super) index: PoolIndex,
 }
@@ -34,7 +37,7 @@ struct Common {
 /// The plan of one Service, and what it is made of beside that.
 struct Known {
     service: Arc<Service>,
-    remembered: Option<BTreeMap<String, (String, String)>>,
+    remembered: Option<Arc<BTreeMap<String, (String, String)>>>,
     is_abandoned: bool,
     plan: Arc<ServicePlan>,
 }
@@ -45,18 +48,17 @@ impl Memo {
         if settings.role != Role::Publisher {
             return Arc::new(pools(observed, settings));
         }
+        self.before = std::mem::take(&mut self.plans);
         if let Some(common) = &mut self.common
             && common.settings == *settings
             && common.nodes == observed.nodes
             && is_same(&common.objects, &observed.pools)
         {
             common.objects = Arc::clone(&observed.pools);
-            self.plans
-                .retain(|key, _| observed.services.contains_key(key));
             return Arc::clone(&common.pools);
         }
         let pools = Arc::new(pools(observed, settings));
-        self.plans.clear();
+        self.before.clear();
         self.common = Some(Common {
             settings: settings.clone(),
             nodes: observed.nodes.clone(),
@@ -66,7 +68,7 @@ impl Memo {
         pools
     }
 
-    /// The plan of a Service: the one that is kept, or else a new one.
+    /// The plan of a Service: the one that is kept, or else a new one. Services come in the order of their keys.
     pub(super) fn plan(
         &mut self,
         context: &Context<'_>,
@@ -76,24 +78,38 @@ impl Memo {
         if !is_kept(context, service) {
             return make().map(Arc::new);
         }
-        let remembered = context.observed.remembered.get(&service.key);
+        let remembered = || context.observed.remembered.get(&service.key);
         let is_abandoned = context.observed.abandoned.contains(&service.key);
-        if let Some(known) = self.plans.get(&service.key)
-            && Arc::ptr_eq(&known.service, service)
-            && known.remembered.as_ref() == remembered
-            && known.is_abandoned == is_abandoned
-        {
-            return Some(Arc::clone(&known.plan));
-        }
-        let plan = Arc::new(make()?);
-        let known = Known {
-            service: Arc::clone(service),
-            remembered: remembered.cloned(),
-            is_abandoned,
-            plan: Arc::clone(&plan),
+        let known = self.known(service).filter(|known| {
+            let is_same = || known.remembered.as_ref() == remembered();
+            known.is_abandoned == is_abandoned && (!known.plan.looks_back || is_same())
+        });
+        let known = match known {
+            Some(known) => known,
+            None => Known {
+                service: Arc::clone(service),
+                remembered: remembered().cloned(),
+                is_abandoned,
+                plan: Arc::new(make()?),
+            },
         };
-        self.plans.insert(service.key.clone(), known);
+        let plan = Arc::clone(&known.plan);
+        self.plans.push_back(known);
         Some(plan)
+    }
+
+    /// What is known of a Service in this state.
+    fn known(&mut self, service: &Arc<Service>) -> Option<Known> {
+        while let Some(first) = self.before.front() {
+            if Arc::ptr_eq(&first.service, service) {
+                return self.before.pop_front();
+            }
+            if first.service.key > service.key {
+                return None;
+            }
+            self.before.pop_front();
+        }
+        None
     }
 }
 

@@ -32,7 +32,7 @@ pub(super) struct PoolIndex {
 /// What was given of pools.
 pub(super) struct Pooled {
     /// To those that ask, in the order of the Services.
-    pub(super) answers: Vec<Option<Result<Given, Refusal>>>,
+    pub(super) answers: Vec<Option<Result<Arc<Given>, Refusal>>>,
     /// How much of each pool is used.
     pub(super) rows: Vec<PoolRow>,
 }
@@ -70,16 +70,16 @@ pub(super) fn give(
         let has = taken.held(&asked.ask.service).is_some();
         asked.settled.as_ref().filter(|_| is_alone && has)
     });
-    let settled: Vec<Option<&Given>> = settled.collect();
+    let settled: Vec<Option<&Arc<Given>>> = settled.collect();
     let both = asked.iter().zip(&settled);
     let unsettled = both.filter(|(_, settled)| settled.is_none());
     let unsettled = unsettled.filter_map(|(asked, _)| Some(&(*asked)?.ask));
     let unsettled: Vec<&Ask> = unsettled.collect();
     own_ports(context, &unsettled, &mut taken);
     let mut answers = give_all(&context.pools, &mut taken, unsettled, i64::MAX);
-    let answer = |(asked, settled): (&Option<&Asked>, &Option<&Given>)| match settled {
-        Some(given) => Some(Ok(Given::clone(given))),
-        None => answers.remove(&asked.as_ref()?.ask.service),
+    let answer = |(asked, settled): (&Option<&Asked>, &Option<&Arc<Given>>)| match settled {
+        Some(given) => Some(Ok(Arc::clone(given))),
+        None => Some(answers.remove(&asked.as_ref()?.ask.service)?.map(Arc::new)),
     };
     let answers = asked.iter().zip(&settled).map(answer).collect();
     for one in &displaced {
@@ -273,14 +273,14 @@ pub(super) fn falls_back(context: &Context<'_>, grant: &Grant, refusal: &Refusal
 
 impl Grant {
     /// Lets the Service listen at the addresses of a pool that it was given.
-    pub(super) fn place(&mut self, context: &Context<'_>, given: Given) {
-        let pool = pool_of(context, &self.plan, &given);
+    pub(super) fn place(&mut self, context: &Context<'_>, given: &Given) {
+        let pool = pool_of(context, &self.plan, given);
         let asked = self.site.as_ref().and_then(|site| site.chosen.as_ref());
         let chosen = match (asked, &pool.nodes) {
             (Some(asked), Some(nodes)) => Some(asked.and(nodes)),
             (asked, nodes) => asked.or(nodes.as_ref()).cloned(),
         };
-        self.tell_others(&given);
+        self.tell_others(given);
         if pool.nodes.is_some() && !matches!(context.nodes.here, ThisNode::Standalone) {
             let nodes = context.nodes.selected(chosen.as_ref());
             if !nodes.iter().any(|node| nodes::may_be_published(node)) {
@@ -296,7 +296,7 @@ impl Grant {
         self.refuse_ports(|port, _| !has(&port));
         self.site = Some(Site {
             chosen,
-            at: ListenAt::Pool(given.addresses),
+            at: ListenAt::Pool(given.addresses.clone()),
             pool: Some(pool),
         });
     }

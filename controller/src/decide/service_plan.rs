@@ -37,7 +37,9 @@ pub(super) struct ServicePlan {
     pub(super) notices: BTreeSet<Notice>,
     /// Events that follow from what only nodes read.
     pub(super) node_notices: BTreeSet<Notice>,
-    pub(super) memory: BTreeMap<String, (String, String)>,
+    pub(super) memory: Arc<BTreeMap<String, (String, String)>>,
+    /// Whether it may be another one where other last good values are remembered.
+    pub(super) looks_back: bool,
 }
 
 impl ServicePlan {
@@ -56,7 +58,8 @@ impl ServicePlan {
             wanted: Wanted::default(),
             notices: BTreeSet::new(),
             node_notices: BTreeSet::new(),
-            memory: BTreeMap::new(),
+            memory: Arc::default(),
+            looks_back: true,
         }
     }
 
@@ -77,14 +80,15 @@ impl ServicePlan {
         self.notices.append(&mut reader.notices);
         self.node_notices.append(&mut reader.node_notices);
         self.wanted.nodes |= reader.needs_nodes;
-        self.memory = reader.memory;
+        self.looks_back = reader.looks_back;
+        self.memory = Arc::new(reader.memory);
         self
     }
 
     /// For a Service with an annotation to ignore it: the last good values are remembered, and the Service is not written.
     pub(super) fn left_alone_by(mut self, reader: Reader<'_>) -> Self {
         self.notices = reader.notices;
-        self.memory = reader.memory;
+        self.memory = Arc::new(reader.memory);
         self
     }
 
@@ -95,7 +99,7 @@ impl ServicePlan {
         if let Some(memory) = before.get(&service.key)
             && service.annotations.contains_key(LAST_GOOD)
         {
-            self.memory = memory.clone();
+            self.memory = Arc::clone(memory);
             self.status.stale_annotations.insert(LAST_GOOD.to_owned());
         }
         self

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
-use std::rc::Rc;
 
 use super::nodes::{self, Nodes};
 use super::site::{Reach, Site};
@@ -13,8 +12,8 @@ use crate::observe::{Family, Node};
 pub(super) struct TakenPorts<'c, 'a> {
     nodes: &'c Nodes<'a>,
     /// At all addresses of these nodes.
-    everywhere: BTreeMap<NodePort, Vec<(NodeSet<'a>, Rc<str>)>>,
-    at: BTreeMap<(NodePort, IpAddr), Rc<str>>,
+    everywhere: BTreeMap<NodePort, Vec<(NodeSet<'a>, Box<str>)>>,
+    at: BTreeMap<(NodePort, IpAddr), Box<str>>,
 }
 
 /// The nodes on which a Service listens.
@@ -59,16 +58,15 @@ impl<'c, 'a> TakenPorts<'c, 'a> {
         set: &NodeSet<'a>,
         owner: &str,
     ) {
-        let owner: Rc<str> = owner.into();
         match reach {
             Reach::Everywhere => {
                 let holders = self.everywhere.entry(port).or_default();
-                holders.push((set.clone(), owner));
+                holders.push((set.clone(), owner.into()));
             }
             Reach::At(addresses) => {
                 let places = addresses.iter().map(|address| (port, *address));
                 for place in places {
-                    self.at.entry(place).or_insert_with(|| Rc::clone(&owner));
+                    self.at.entry(place).or_insert_with(|| owner.into());
                 }
             }
         }

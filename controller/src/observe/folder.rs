@@ -15,7 +15,7 @@ use ballast_core::table::{Problem, located, nearest};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
 
-use super::pools::there_already;
+use super::pools::{expected_version, there_already};
 use super::{Observed, Secret, convert};
 use crate::decide::is_foreign;
 pub use following::watch;
@@ -185,9 +185,12 @@ impl Observed {
             "AddressPool" | "IPAddressPool" | "ExternalIPPool" | "AddressReservation"
             | "Announcement" | "L2Advertisement" | "BGPAdvertisement" | "BGPPeer" | "Community"
             | "BFDProfile" => {
+                if let Some(expected) = expected_version(&value) {
+                    remarks.push(of_another_version(&value, at, &expected)?);
+                    return Ok(());
+                }
                 remarks.extend(unknown_keys(&value, at));
-                Arc::make_mut(&mut self.pools).take(&value)?;
-                Ok(())
+                Ok(Arc::make_mut(&mut self.pools).take(&value)?)
             }
             list if is_list(list) => self.take_list(value, at, said),
             _ => {
@@ -305,6 +308,23 @@ fn put<K: Ord + fmt::Display, V>(map: &mut BTreeMap<K, V>, key: K, value: V) -> 
         }
         Entry::Occupied(taken) => Err(there_already(taken.key()).into()),
     }
+}
+
+/// The remark about an object of another system whose kind has the name of one that is read. One of the same system is a mistake.
+fn of_another_version(object: &Value, at: &str, expected: &str) -> Result<Problem, Wrong> {
+    let text = |key| object.get(key).and_then(Value::as_str);
+    let kind = text("kind").unwrap_or_default();
+    let Some(version) = text("apiVersion") else {
+        return Err(format!("apiVersion is missing; write {expected}").into());
+    };
+    let group = |version| str::split_once(version, '/').map(|(group, _)| group);
+    if group(version) == group(expected) {
+        let why = format!("{version:?} is no version of {kind} that is read; write {expected}");
+        return Err((inside(at, "apiVersion"), why).into());
+    }
+    let why = format!("{kind} of {version} is not read");
+    let remedy = format!("the {kind} that is read is of {expected}");
+    Ok(Problem::new(at, why, remedy))
 }
 
 /// Why an object that users may expect to be read is not, and what to do.

@@ -50,8 +50,8 @@ impl PoolObjects {
         pools.any(|pool| !pool.service_selectors.is_empty())
     }
 
-    /// Adds an object of a manifest. Returns whether it is one.
-    pub(super) fn take(&mut self, object: &Value) -> Result<bool, String> {
+    /// Adds an object of a manifest that is of one of [`KINDS`].
+    pub(super) fn take(&mut self, object: &Value) -> Result<(), String> {
         if object["kind"] != "AddressReservation" {
             self.announcing.push(Arc::new(object.clone()));
         }
@@ -61,13 +61,21 @@ impl PoolObjects {
                 return Err(there_already(&pool));
             }
             self.pools.push(Arc::new(pool));
-            return Ok(true);
+        } else {
+            let reservation = read::reservation(object);
+            self.reservations.extend(reservation.map(Arc::new));
         }
-        let reservation = read::reservation(object);
-        let is_one = reservation.is_some();
-        self.reservations.extend(reservation.map(Arc::new));
-        Ok(is_one)
+        Ok(())
     }
+}
+
+/// The `apiVersion` that an object of a manifest would have to have, if its kind has the name of one of [`KINDS`] and it is not of that
+/// kind.
+pub(super) fn expected_version(object: &Value) -> Option<String> {
+    let mut kinds = KINDS.iter();
+    let kind = kinds.find(|one| object["kind"] == one.kind)?;
+    let expected = format!("{}/{}", kind.group, kind.version);
+    (object["apiVersion"] != *expected).then_some(expected)
 }
 
 /// What is said of an object whose name another one has.

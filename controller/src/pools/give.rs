@@ -306,7 +306,8 @@ fn exhausted(tried: &[&Entry], taken: &Taken, ask: &Ask, families: &[Family]) ->
         let is_lacking = |family: &&Family| first_free(entry, taken, ask, **family).is_none();
         let family = *families.iter().find(is_lacking).unwrap_or(&Family::V4);
         let (total, used) = entry.count_of(family, taken.addresses());
-        let mut foreign = taken.of_other_systems();
+        let ranges = entry.gives.ranges();
+        let mut foreign = ranges.flat_map(|range| taken.of_other_systems_in(range));
         let foreign = foreign.find(|(address, _)| entry.gives(*address).is_ok());
         Spent {
             pool: entry.pool.to_string(),

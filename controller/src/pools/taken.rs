@@ -1,6 +1,5 @@
 //! The Service that has each address: an index, by address, of everything that was given.
 
-use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
@@ -56,9 +55,12 @@ pub struct Taken {
     holders: BTreeMap<IpAddr, Holders>,
     /// The addresses of a sharing key.
     shared: BTreeMap<String, BTreeSet<IpAddr>>,
-    blocked: BTreeMap<IpAddr, Blocked>,
-    /// Those of them that are reserved, by Service.
-    reserved: BTreeMap<Key, BTreeSet<IpAddr>>,
+    /// The addresses that an AddressReservation keeps, with the Service for which it does.
+    reserved: BTreeMap<IpAddr, Key>,
+    /// The same by Service.
+    reserved_for: BTreeMap<Key, BTreeSet<IpAddr>>,
+    /// The addresses that another system gave, with their Services. None of them is reserved.
+    foreign: BTreeMap<IpAddr, Key>,
     /// Ballast's own ports at the wildcard address, with their names.
     own_ports: BTreeMap<NodePort, String>,
     /// The ports at addresses of nodes that Services with node addresses have, with their owners.
@@ -130,15 +132,6 @@ impl Sharers {
     }
 }
 
-/// An address that is not given, though no Service of ours holds it.
-#[derive(Clone, Debug)]
-enum Blocked {
-    /// An AddressReservation keeps it for this Service.
-    Reserved(Key),
-    /// Another system gave it to this Service.
-    Foreign(Key),
-}
-
 impl Taken {
     /// The index of what Services hold. Where two use one port of an address, the one that has had it for longer keeps all that it
     /// has, and the other one holds nothing and is returned.
@@ -182,12 +175,13 @@ impl Taken {
 
     /// Leaves of the index what Services hold, and marks the point to which [`Taken::undo`] returns.
     pub fn begin(&mut self) {
-        for (address, _) in std::mem::take(&mut self.blocked) {
+        let reserved = std::mem::take(&mut self.reserved).into_keys();
+        for address in reserved.chain(std::mem::take(&mut self.foreign).into_keys()) {
             if !self.holders.contains_key(&address) {
                 self.addresses.remove(AddressRange::of(address));
             }
         }
-        self.reserved.clear();
+        self.reserved_for.clear();
         self.own_ports.clear();
         self.of_nodes.clear();
         self.undone = Some(Vec::new());
@@ -219,15 +213,24 @@ impl Taken {
         order.sort_by_key(|one| (one.created.is_none(), one.created, &one.service));
         for reservation in order {
             for address in &reservation.addresses {
-                let blocked = Blocked::Reserved(reservation.service.clone());
-                self.block(*address, blocked);
+                if !self.is_blocked(*address) {
+                    let service = &reservation.service;
+                    self.reserved.insert(*address, service.clone());
+                    let of_service = self.reserved_for.entry(service.clone()).or_default();
+                    of_service.insert(*address);
+                    self.addresses.add(AddressRange::of(*address));
+                }
             }
         }
     }
 
     /// An address that another system gave to a Service.
     pub fn of_another_system(&mut self, service: Key, address: IpAddr) {
-        self.block(address, Blocked::Foreign(service));
+        let address = address.to_canonical();
+        if !self.is_blocked(address) {
+            self.foreign.insert(address, service);
+            self.addresses.add(AddressRange::of(address));
+        }
     }
 
     /// A port that a Service with node addresses has at the address of a node, which a pool lists.
@@ -281,7 +284,7 @@ impl Taken {
                 // It is listed twice.
                 _ => continue,
             };
-            if !self.holders.contains_key(address) && !self.blocked.contains_key(address) {
+            if !self.holders.contains_key(address) && !self.is_blocked(*address) {
                 self.addresses.remove(AddressRange::of(*address));
             }
             if !is_shared && let Some(key) = &held.terms.sharing {
@@ -307,26 +310,29 @@ impl Taken {
 
     /// The addresses that other systems gave, with their Services.
     pub fn of_other_systems(&self) -> impl Iterator<Item = (IpAddr, &Key)> {
-        self.blocked
+        self.foreign
             .iter()
-            .filter_map(|(address, blocked)| match blocked {
-                Blocked::Foreign(service) => Some((*address, service)),
-                Blocked::Reserved(_) => None,
-            })
+            .map(|(address, owner)| (*address, owner))
+    }
+
+    /// Those of them in a range.
+    pub(super) fn of_other_systems_in(
+        &self,
+        range: AddressRange,
+    ) -> impl Iterator<Item = (IpAddr, &Key)> {
+        let found = self.foreign.range(range.first()..=range.last());
+        found.map(|(address, owner)| (*address, owner))
     }
 
     /// Whether a Service may have an address with all its ports: nobody has it, or all that have it share it with this Service.
     pub fn may_join(&self, address: IpAddr, ask: &Ask) -> Result<(), Refusal> {
-        match self.blocked.get(&address) {
-            Some(Blocked::Reserved(owner)) if *owner != ask.service => {
-                let owner = owner.clone();
-                return Err(Refusal::Reserved(address, owner));
-            }
-            Some(Blocked::Foreign(owner)) => {
-                let owner = owner.clone();
-                return Err(Refusal::Foreign(address, owner));
-            }
-            _ => {}
+        if let Some(owner) = self.reserved.get(&address)
+            && *owner != ask.service
+        {
+            return Err(Refusal::Reserved(address, owner.clone()));
+        }
+        if let Some(owner) = self.foreign.get(&address) {
+            return Err(Refusal::Foreign(address, owner.clone()));
         }
         if let Some((owner, why)) = self.unlike(address, ask) {
             return Err(Refusal::InUse(address, owner.clone(), why));
@@ -396,7 +402,7 @@ impl Taken {
 
     /// The addresses that are kept for a Service.
     pub(super) fn reserved_for(&self, service: &Key) -> Vec<IpAddr> {
-        let reserved = self.reserved.get(service).into_iter().flatten();
+        let reserved = self.reserved_for.get(service).into_iter().flatten();
         reserved.copied().collect()
     }
 
@@ -404,16 +410,9 @@ impl Taken {
         &self.addresses
     }
 
-    fn block(&mut self, address: IpAddr, blocked: Blocked) {
-        let place = self.blocked.entry(address);
-        if let Entry::Vacant(place) = place {
-            if let Blocked::Reserved(service) = &blocked {
-                let reserved = self.reserved.entry(service.clone()).or_default();
-                reserved.insert(address);
-            }
-            place.insert(blocked);
-        }
-        self.addresses.add(AddressRange::of(address));
+    /// Whether an address is not given, though no Service of ours holds it.
+    fn is_blocked(&self, address: IpAddr) -> bool {
+        self.reserved.contains_key(&address) || self.foreign.contains_key(&address)
     }
 }
 

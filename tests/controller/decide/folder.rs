@@ -45,7 +45,7 @@ fn a_bad_document_is_named_and_spoils_no_other() {
 #[test]
 fn kinds_that_nobody_reads_are_passed_over() {
     let mut observed = Observed::default();
-    let text = "kind: IPAddressPool\nmetadata: {name: p}\n---\nkind: EndpointSlice\nmetadata: {name: of-nobody}\naddressType: IPv4\nendpoints: []\n";
+    let text = "kind: ConfigMap\nmetadata: {name: p}\n---\nkind: EndpointSlice\nmetadata: {name: of-nobody}\naddressType: IPv4\nendpoints: []\n";
     assert_eq!(observed.take_file("x.yaml", text), []);
     assert!(observed.slices.is_empty());
 }
@@ -65,6 +65,60 @@ fn kinds_that_users_may_expect_to_be_read_are_named_with_the_remedy() {
     );
     assert!(bad.iter().all(|document| document.is_remark));
     assert_eq!(observed.nodes.len(), 1);
+}
+
+#[test]
+fn a_pool_of_a_version_that_is_not_read_is_named_with_the_one_that_is() {
+    let text = "apiVersion: ballast.dev/v1beta1
+kind: AddressPool
+metadata: {name: a}
+---
+kind: List
+items:
+- kind: Announcement
+  metadata: {name: b}
+- kind: Announcement
+  apiVersion: ballast.dev/v2
+---
+apiVersion: metallb.io/v1beta1
+kind: AddressPool
+metadata: {name: c}
+---
+apiVersion: crd.projectcalico.org/v1
+kind: BGPPeer
+metadata: {name: d}
+";
+    let mut observed = Observed::default();
+    let bad = observed.take_file("x.yaml", text);
+    let said: Vec<(String, bool)> = bad
+        .iter()
+        .map(|one| (one.to_string(), one.is_remark))
+        .collect();
+    let expected = [
+        (
+            "document 1: line 1, column 1: apiVersion: \"ballast.dev/v1beta1\" is no version of AddressPool that is read; write ballast.dev/v1",
+            false,
+        ),
+        (
+            "document 2: line 7, column 3: items[0]: apiVersion is missing; write ballast.dev/v1",
+            false,
+        ),
+        (
+            "document 2: line 10, column 3: items[1].apiVersion: \"ballast.dev/v2\" is no version of Announcement that is read; write ballast.dev/v1",
+            false,
+        ),
+        (
+            "document 3: line 12, column 1: AddressPool of metallb.io/v1beta1 is not read; the AddressPool that is read is of ballast.dev/v1",
+            true,
+        ),
+        (
+            "document 4: line 16, column 1: BGPPeer of crd.projectcalico.org/v1 is not read; the BGPPeer that is read is of metallb.io/v1beta2",
+            true,
+        ),
+    ];
+    let expected = expected.map(|(line, is_remark)| (format!("x.yaml, {line}"), is_remark));
+    assert_eq!(said, expected);
+    assert_eq!(*observed.pools, Default::default());
 }
 
 /// The remarks and mistakes that reading a file reports.

@@ -550,7 +550,7 @@ status: {{addresses: [{{type: InternalIP, address: 10.77.1.1}}]}}
     };
     let before = decided(&observed(&text("random", "loadbalancer")), &[]).remembered;
     let mut pending = observed(&text("random", "other"));
-    pending.remembered = before.clone();
+    pending.remembered = Arc::clone(&before);
     let desired = decided(&pending, &[]);
     assert_eq!(desired.statuses[0].verdict, Verdict::Pending);
     assert_eq!(desired.remembered, before);
@@ -780,7 +780,7 @@ status: {addresses: [{type: InternalIP, address: 10.77.1.1}]}
     let service = observed.services.get_mut(&key).expect("a Service");
     // Two binds of one address.
     Arc::make_mut(service).families = vec![Family::V4, Family::V4];
-    observed.remembered = remembered.clone();
+    observed.remembered = Arc::clone(&remembered);
     let desired = decided(&observed, &["--node-name=lb1"]);
     let table = desired.table.expect("a table");
     let names: Vec<&str> = table.frontends.iter().map(|one| &*one.name).collect();

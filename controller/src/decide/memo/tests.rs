@@ -8,7 +8,7 @@ use super::*;
 use crate::allocation::Allocated;
 use crate::decide::{Allotment, Desired, PlanService, Status, Verdict, decide_by, plan_service};
 use crate::lease::{Exception, Exceptions, Versions};
-use crate::observe::Lease;
+use crate::observe::{Key, Lease};
 use crate::settings::NodeAddresses;
 
 #[derive(Clone, Debug)]
