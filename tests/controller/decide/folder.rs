@@ -119,6 +119,9 @@ metadata: {name: d}
     let expected = expected.map(|(line, is_remark)| (format!("x.yaml, {line}"), is_remark));
     assert_eq!(said, expected);
     assert_eq!(*observed.pools, Default::default());
+    let older = "apiVersion: metallb.io/v1beta1\nkind: BGPPeer\nmetadata: {name: e}\nspec: {myASN: 1, peerASN: 2, peerAddress: 10.0.0.3}\n";
+    assert!(observed.take_file("y.yaml", older).is_empty());
+    assert_ne!(*observed.pools, Default::default());
 }
 
 /// The remarks and mistakes that reading a file reports.
