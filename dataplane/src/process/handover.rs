@@ -109,9 +109,6 @@ pub(crate) fn inode(socket: impl AsFd) -> Option<u64> {
     rustix::fs::fstat(socket).ok().map(|file| file.st_ino)
 }
 
-/// The version of the program.
-const PROGRAM: &str = env!("CARGO_PKG_VERSION");
-
 /// The control groups of this process.
 fn groups() -> Option<String> {
     fs::read_to_string("/proc/self/cgroup").ok()
