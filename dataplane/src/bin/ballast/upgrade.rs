@@ -1,7 +1,7 @@
 //! `ballast upgrade`: starts the next process beside the one that runs, as that one was started, and waits until it serves.
 
 use std::ffi::{OsStr, OsString};
-use std::fs::{self, File};
+use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -21,6 +21,7 @@ use crate::cli::Upgrade;
 use crate::out::{ended, print, say};
 
 mod limits;
+mod streams;
 
 /// Replaces the process that answers at the path.
 pub(crate) fn upgrade(upgrade: &Upgrade) -> ExitCode {
@@ -187,25 +188,17 @@ impl Old {
             command.current_dir(folder);
         }
         limits::follow(self.pid);
+        let [out, err] = streams::of_next(self.pid);
         command
             .args(&self.arguments)
             .env(REPORTS, "1")
             .stdin(Stdio::from(OwnedFd::from(theirs)))
-            .stdout(self.stream(1))
-            .stderr(self.stream(2))
+            .stdout(out)
+            .stderr(err)
             // A signal to this command's group is none to it.
             .process_group(0);
         let next = command.spawn().map_err(failed)?;
         Ok((next, report))
-    }
-
-    /// Where the process that runs writes, if that can be opened; else where this command does.
-    fn stream(&self, number: u8) -> Stdio {
-        let path = format!("/proc/{}/fd/{number}", self.pid);
-        match File::options().append(true).open(path) {
-            Ok(file) => file.into(),
-            Err(_) => Stdio::inherit(),
-        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! `ballast upgrade`: starts the next process as the one that runs was started.
 
 use std::fs::File;
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::symlink;
 use std::process::Stdio;
 
@@ -376,4 +377,101 @@ fn upgrades_at_once_name_the_process_that_each_has_replaced() {
     assert_eq!(first.ends(), Some(0));
     end(&place.pid());
     support::until("its end", || !place.handover().exists());
+}
+
+/// As under systemd, whose journal reads a socket.
+#[test]
+fn the_next_process_writes_to_the_socket_to_which_the_one_that_runs_writes() {
+    let place = Place::new();
+    let (mut journal, theirs) = UnixStream::pair().unwrap();
+    journal.set_read_timeout(Some(PATIENCE)).unwrap();
+    let out = OwnedFd::from(theirs.try_clone().unwrap());
+    let mut first = Process::spawn_into(
+        &mut place.run(&[]),
+        out.into(),
+        OwnedFd::from(theirs).into(),
+    );
+    first.until("it serves", || {
+        get(place.admin.parse().unwrap(), "/readyz").is_ok_and(|(status, _)| status == 200)
+    });
+    // What it writes to is a pipe that is read to its end: this would not return if the next process had it.
+    let ended = upgrade(&place.handover(), &[]);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert_eq!(first.ends(), Some(0));
+    let next = place.pid();
+    end(&next);
+    let mut logged = String::new();
+    journal.read_to_string(&mut logged).unwrap();
+    assert!(
+        logged.contains("inherited 11 of 11 sockets"),
+        "{logged}\n{ended:?}"
+    );
+}
+
+/// Nobody but root may have a descriptor of a process without core dumps.
+#[test]
+fn a_command_that_may_not_have_the_socket_says_so_and_returns() {
+    let probe = [&AS_NOBODY[..], &["true"]].concat();
+    if !permitted("another user's process cannot be run", &probe) {
+        return;
+    }
+    let (everybody, program) = for_everybody();
+    let path = everybody.path().join("handover");
+    let table = everybody.path().join("table.yaml");
+    fs::write(&table, "version: 1\n").unwrap();
+    let nobody = || {
+        let mut nobody = command(AS_NOBODY[0]);
+        nobody.args(&AS_NOBODY[1..]).arg(&program);
+        nobody
+    };
+    let run = [
+        Path::new("run"),
+        Path::new("--admin"),
+        Path::new("none"),
+        Path::new("--table"),
+        &table,
+        Path::new("--handover"),
+        &path,
+    ];
+    let (journal, theirs) = UnixStream::pair().unwrap();
+    journal.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut first = Process::spawn_into(
+        nobody().args(run),
+        Stdio::null(),
+        OwnedFd::from(theirs).into(),
+    );
+    let mut journal = BufReader::new(journal);
+    let mut line = String::new();
+    while !line.contains("table applied") {
+        line.clear();
+        assert!(journal.read_line(&mut line).unwrap() > 0, "it has ended");
+    }
+    let mut upgrade = nobody();
+    upgrade
+        .arg("upgrade")
+        .arg("--handover")
+        .arg(&path)
+        .arg(&program)
+        .arg("--")
+        .args(run);
+    let ended = to_its_end(&mut upgrade);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(
+        ended
+            .err
+            .contains("the next process writes its log to /dev/null; run this command as root"),
+        "{ended:?}"
+    );
+    assert_eq!(first.ends(), Some(0));
+    let mut logged = String::new();
+    journal.read_to_string(&mut logged).unwrap();
+    assert!(logged.contains("the next process serves"), "{logged}");
+    end(ended
+        .out
+        .strip_prefix("pid ")
+        .unwrap()
+        .split(' ')
+        .next()
+        .unwrap());
+    support::until("its end", || !path.exists());
 }
