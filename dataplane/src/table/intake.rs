@@ -294,7 +294,7 @@ fn leads_nowhere(table: &Path) -> Option<String> {
     let mut link = table.to_owned();
     for _ in 0..MOST_LINKS {
         let named = link.read_link().ok()?;
-        let next = link.parent().unwrap_or(Path::new("")).join(&named);
+        let next = link.parent().unwrap_or_else(|| Path::new("")).join(&named);
         let why = match next.symlink_metadata() {
             Ok(entry) if entry.is_symlink() => {
                 link = next;

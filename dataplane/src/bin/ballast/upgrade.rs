@@ -242,7 +242,8 @@ fn asks_there(upgrade: &Upgrade) -> Result<(), String> {
     }
     let named = named.or_else(|| std::env::var_os("BALLAST_HANDOVER").map(Into::into));
     let is_there = |named: &Path| {
-        let both = [named, path].map(|path| fs::canonicalize(path).or(std::path::absolute(path)));
+        let both =
+            [named, path].map(|path| fs::canonicalize(path).or_else(|_| std::path::absolute(path)));
         matches!(&both, [Ok(one), Ok(other)] if one == other)
     };
     match named {

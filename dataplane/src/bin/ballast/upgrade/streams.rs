@@ -15,7 +15,7 @@ use crate::out::say;
 pub(super) fn of_next(pid: u32) -> [Stdio; 2] {
     let out = stream(pid, 1, io::stdout());
     let err = stream(pid, 2, io::stderr());
-    if let Some(why) = err.as_ref().err().or(out.as_ref().err()) {
+    if let Some(why) = err.as_ref().err().or_else(|| out.as_ref().err()) {
         say(&format!(
             "ballast: where the process with pid {pid} writes its log cannot be opened here ({why}), and what this command writes to is no file and no terminal, so that it may end with it: the next process writes its log to /dev/null; run this command as root, send what it writes to a file, or have systemd run it (templates/systemd/upgrade.conf)"
         ));
