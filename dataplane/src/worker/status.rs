@@ -13,19 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::os::clock::unix_seconds;
 use crate::os::threads::lock;
-
-/// What this process has taken over, and from whom.
-#[derive(Debug)]
-pub struct TakenOver {
-    /// How many sockets that somebody may wait at.
-    pub sockets: usize,
-    /// Of how many.
-    pub of: usize,
-    /// The process before; `None`: it is in another pid namespace.
-    pub pid: Option<u32>,
-    /// The version of its program.
-    pub program: String,
-}
+use crate::process::handover::TakenOver;
 
 /// Written by apply, read by the admin side and by tests.
 #[derive(Debug, Default)]

@@ -13,8 +13,7 @@ use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ballast::status::TakenOver;
-use ballast::{GOES_ON, Holder, LockName, Predecessor, VERSION};
+use ballast::{GOES_ON, Holder, LockName, Predecessor, TakenOver, VERSION};
 
 use crate::FAULT;
 use crate::cli::Upgrade;

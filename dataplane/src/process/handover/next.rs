@@ -20,13 +20,12 @@ use tokio_util::sync::CancellationToken;
 
 use super::life::{BROKE_OFF, Life};
 use super::watch::watch;
-use super::{Decision, FLOWS_WITHIN, MovedFlow, groups, is_end, pid_namespace, wire};
+use super::{Decision, FLOWS_WITHIN, MovedFlow, TakenOver, groups, is_end, pid_namespace, wire};
 use crate::os::limits::Budget;
 use crate::process::instance_lock::unix_socket;
 use crate::process::start_error::StartError;
 use crate::process::succession::{is_permitted, pid_of};
 use crate::process::version::VERSION;
-use crate::worker::status::TakenOver;
 
 /// What the process before offers to this one. Where this is dropped, the other one goes on as before.
 #[derive(Debug)]

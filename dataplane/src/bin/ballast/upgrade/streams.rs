@@ -9,12 +9,12 @@ use std::process::Stdio;
 use rustix::fs::{FileType, fstat};
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 
-use crate::out::say;
+use crate::out::{say, streams};
 
 /// Standard output and standard error of the next process.
 pub(super) fn of_next(pid: u32) -> [Stdio; 2] {
-    let out = stream(pid, 1, io::stdout());
-    let err = stream(pid, 2, io::stderr());
+    let (out, err) = streams();
+    let (out, err) = (stream(pid, 1, out), stream(pid, 2, err));
     if let Some(why) = err.as_ref().err().or_else(|| out.as_ref().err()) {
         say(&format!(
             "ballast: where the process with pid {pid} writes its log cannot be opened here ({why}), and what this command writes to is no file and no terminal, so that it may end with it: the next process writes its log to /dev/null; run this command as root, send what it writes to a file, or have systemd run it (templates/systemd/upgrade.conf)"
