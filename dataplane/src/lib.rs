@@ -70,7 +70,7 @@ pub use operator::show;
 pub use os::{clock, limits, log, sys};
 pub use process::account;
 pub use process::config::{self, Config};
-pub use process::handover::{GOES_ON, Inherited, is_end, is_served};
+pub use process::handover::{GOES_ON, Inherited, TakenOver, is_end, is_served};
 pub use process::instance_lock::LockName;
 pub use process::rights::{GivenUp, Rights};
 pub use process::start_error::StartError;

@@ -207,13 +207,13 @@ const TABLE: &[Row] = &[
          setcap unsetenv uri-normalizer wurfl-data-file"),
     of(Proxy, 0, Read,
         "acl balance bind block clitimeout contimeout cookie default default-server default_backend description \
-         disabled enabled errorfile errorfiles http-after-response http-check http-error http-request http-response \
+         disabled enabled errorfile errorfiles hash-balance-factor http-after-response http-check http-error http-request http-response \
          http-reuse log maxconn mode monitor-uri no option rate-limit redirect reqadd reqdel reqidel reqirep reqrep \
          retries rspadd rspdel rspidel server server-template source srvtimeout stats stick stick-table tcp-check \
          tcp-request timeout use_backend"),
     of(Proxy, 0, Nothing,
         "backlog bind-process clitcpka-cnt clitcpka-idle clitcpka-intvl declare grace guid \
-         hash-balance-factor id load-server-state-from-file log-tag max-keep-alive-queue server-state-file-name \
+         id load-server-state-from-file log-tag max-keep-alive-queue server-state-file-name \
          srvtcpka-cnt srvtcpka-idle srvtcpka-intvl"),
     of(Proxy, 0, Noted("Ballast hashes so that only the clients of an endpoint that leaves move"), "hash-type"),
     of(Proxy, 0, LeftOut("the path of monitor-uri answers always; /readyz of stats.bind only while Ballast serves"),
@@ -281,7 +281,7 @@ const TABLE: &[Row] = &[
     of(Server, 0, Read,
         "backup check check-send-proxy check-ssl force-sslv3 force-tlsv10 force-tlsv11 force-tlsv12 force-tlsv13 \
          no-sslv3 no-tlsv10 no-tlsv11 no-tlsv12 no-tlsv13 disabled enabled no-backup no-check no-check-send-proxy no-check-ssl no-send-proxy \
-         no-send-proxy-v2 no-ssl send-proxy send-proxy-v2 send-proxy-v2-ssl send-proxy-v2-ssl-cn ssl"),
+         no-send-proxy-v2 no-ssl non-stick send-proxy send-proxy-v2 send-proxy-v2-ssl send-proxy-v2-ssl-cn ssl stick"),
     of(Server, 1, Read,
         "alpn ca-file check-sni cookie crt downinter fall fastinter inter maxconn on-marked-down port proto \
          proxy-v2-options rise slowstart sni ssl-max-ver ssl-min-ver track verify verifyhost weight"),
@@ -289,7 +289,7 @@ const TABLE: &[Row] = &[
     of(Server, 1, Noted("an endpoint that cannot be reached is left out in any case; see ejection"),
         "error-limit observe on-error"),
     of(Server, 0, Nothing,
-        "check-via-socks4 no-agent-check no-ssl-reuse no-tfo no-tls-tickets no-verifyhost non-stick ssl-reuse stick tfo \
+        "check-via-socks4 no-agent-check no-ssl-reuse no-tfo no-tls-tickets no-verifyhost ssl-reuse tfo \
          tls-tickets"),
     of(Server, 1, Nothing,
         "check-alpn check-proto ciphers ciphersuites guid id init-state log-bufsize max-reuse pool-low-conn \

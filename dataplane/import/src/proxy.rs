@@ -60,6 +60,9 @@ pub(super) struct Proxy {
     pub(super) timeouts: Timeouts,
 
     pub(super) algorithm: Algorithm,
+    /// The line that bounds the load of a server where the hash is consistent.
+    pub(super) hash_balance: Option<Line>,
+    pub(super) hashes_consistently: bool,
     pub(super) stick: Stick,
     pub(super) cookie: Option<(Line, String)>,
     pub(super) retries: Option<(Line, u16)>,
@@ -309,7 +312,12 @@ impl Timeouts {
 pub(super) struct Stick {
     pub(super) table: Option<Line>,
     pub(super) expire: Option<Duration>,
-    pub(super) on_client: bool,
+    /// The line by which clients go where the table says.
+    pub(super) matches: Option<Line>,
+    /// The line by which the table is told where a client went.
+    pub(super) stores: Option<Line>,
+    /// Whether other processes write into the table.
+    pub(super) has_peers: bool,
     /// Whether it counts the connections that a client has at once.
     pub(super) counts_connections: bool,
     /// The time over which it counts new connections of a client.

@@ -35,6 +35,14 @@ impl Importer<'_> {
             "use_backend" => self.use_backend_line(line, proxy)?,
             "default_backend" => proxy.default_backend = Some((line.clone(), value.into())),
             "balance" => self.balance(line, proxy)?,
+            "hash-type" => {
+                proxy.hashes_consistently = value == "consistent";
+                self.keyword(line, Place::Proxy, "hash-type", "");
+            }
+            "hash-balance-factor" => {
+                let bounds = some_number(value)?.is_some();
+                proxy.hash_balance = bounds.then(|| line.clone());
+            }
             "cookie" => self.cookie(line, proxy)?,
             "stick-table" => self.stick_table(line, proxy)?,
             "stick" => stick(line, proxy)?,
@@ -216,6 +224,7 @@ impl Importer<'_> {
                 "nopurge" => {}
                 "peers" => {
                     value();
+                    stick.has_peers = true;
                     let why =
                         "no peers are needed: a client's first choice is the same on all nodes";
                     self.report.note(line, why);
@@ -232,7 +241,8 @@ impl Importer<'_> {
                 other => self.unknown_word(line, Place::StickTable, other),
             }
         }
-        stick.on_client = proxy.stick.on_client;
+        stick.matches = proxy.stick.matches.take();
+        stick.stores = proxy.stick.stores.take();
         proxy.stick = stick;
         Ok(())
     }
@@ -269,7 +279,13 @@ pub(super) const COUNTS: &str = "it counts clients, and changes nothing by itsel
 fn stick(line: &Line, proxy: &mut Proxy) -> Result<(), String> {
     match (line.word(1), line.word(2), line.word(3)) {
         ("on" | "match" | "store-request", "src", "") => {
-            proxy.stick.on_client = true;
+            let kind = line.word(1);
+            if kind != "store-request" {
+                proxy.stick.matches = Some(line.clone());
+            }
+            if kind != "match" {
+                proxy.stick.stores = Some(line.clone());
+            }
             Ok(())
         }
         ("on" | "match" | "store-request", "src", _) => {

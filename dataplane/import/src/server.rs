@@ -42,6 +42,8 @@ pub(super) struct Settings {
     pub(super) cookie: bool,
     pub(super) slow_start: Option<Duration>,
     pub(super) closes_when_down: bool,
+    /// Clients that it serves are in no stick-table.
+    pub(super) keeps_no_clients: bool,
 }
 
 /// How a server is checked.

@@ -39,6 +39,7 @@ impl Importer<'_> {
             true => Algorithm::First,
             false => proxy.algorithm,
         };
+        self.bound_of_hash(proxy, algorithm);
         if let Some((server, tls)) = proxy.servers.first().zip(link.tls.as_ref())
             && tls.verified
         {
@@ -46,11 +47,7 @@ impl Importer<'_> {
             self.common_name(&server.line, tls.ca.as_deref(), name);
         }
         let (health, checked_alike) = self.health(proxy, &used);
-        let slow_start = used.iter().find_map(|server| server.settings.slow_start);
-        let on_down = match used.iter().any(|server| server.settings.closes_when_down) {
-            true => OnGone::Close,
-            false => OnGone::Keep,
-        };
+        let (slow_start, on_down) = self.ups_and_downs(&used);
         comments.extend(checked_alike);
         let source = proxy.source.as_ref();
         let source = source.and_then(|line| self.source(line));
@@ -99,6 +96,58 @@ impl Importer<'_> {
             head: proxy.head.clone(),
             comments,
         })
+    }
+
+    /// Tells of a bound of each server's load, which haproxy has where its hash is consistent.
+    fn bound_of_hash(&mut self, proxy: &Proxy, algorithm: Algorithm) {
+        if let Some(line) = &proxy.hash_balance
+            && proxy.hashes_consistently
+            && algorithm == Algorithm::SourceHash
+        {
+            self.report.differs(line, "an endpoint with many clients takes all of them, and none is sent on to the next one; maxconn of the servers is a limit that does");
+        }
+    }
+
+    /// What becomes of connections to endpoints that go down, and of new clients of those that come up. Both are of all endpoints of
+    /// a service: what not all servers have, but for backups, none has.
+    fn ups_and_downs(&mut self, used: &[&Server]) -> (Option<Duration>, OnGone) {
+        let others = used.iter().filter(|server| !server.settings.is_backup);
+        let mut deciding: Vec<&Server> = others.copied().collect();
+        if deciding.is_empty() {
+            deciding = used.to_vec();
+        }
+        let of_all: Option<Vec<Duration>> = deciding
+            .iter()
+            .map(|server| server.settings.slow_start)
+            .collect();
+        let slow_start = of_all.and_then(|all| all.into_iter().max());
+        let closes = !deciding.is_empty()
+            && deciding
+                .iter()
+                .all(|server| server.settings.closes_when_down);
+        for server in used {
+            if server.settings.closes_when_down != closes {
+                let what = match closes {
+                    true => "its connections are closed, too, when it is down",
+                    false => {
+                        "its connections are not closed when it is down: not all servers of the backend have on-marked-down"
+                    }
+                };
+                self.report.differs(&server.line, format!("{what}, since on-down is of all endpoints of a service; give it a backend of its own, or write the same for all"));
+            }
+            if server.settings.slow_start != slow_start {
+                let what = match slow_start {
+                    Some(_) => "slow start takes as long as that of the slowest server",
+                    None => "it has no slow start: not all servers of the backend have slowstart",
+                };
+                self.report.differs(&server.line, format!("{what}, since slow-start is of all endpoints of a service; give it a backend of its own, or write the same for all"));
+            }
+        }
+        let on_down = match closes {
+            true => OnGone::Close,
+            false => OnGone::Keep,
+        };
+        (slow_start, on_down)
     }
 
     /// Tells of attempts that go to another endpoint, where haproxy repeats them at the same one. `used` are the servers of
@@ -292,16 +341,33 @@ impl Importer<'_> {
                 ),
             }
         }
-        let table = proxy
-            .stick
-            .table
-            .as_ref()
-            .filter(|_| proxy.stick.on_client)?;
+        let stick = &proxy.stick;
+        let table = stick.table.as_ref()?;
+        match (&stick.matches, &stick.stores) {
+            (Some(_), Some(_)) => {}
+            (None, Some(line)) => {
+                self.report.note(line, "without `stick match` nobody goes where the table says, so that there is no affinity");
+                return None;
+            }
+            (Some(line), None) if stick.has_peers => {
+                self.report.left_out(line, "clients go where peers have stored that they went, and Ballast takes no entries from peers; write `stick on src`, by which all nodes send a client to the same endpoint first");
+                return None;
+            }
+            (Some(line), None) => {
+                self.report.note(line, "without `stick store-request` nothing is in the table, so that there is no affinity");
+                return None;
+            }
+            (None, None) => return None,
+        }
         let expire = proxy.stick.expire.unwrap_or_else(|| {
             let why = "without `expire` a client is remembered for 24d";
             self.report.note(table, why);
             super::units::LONGEST
         });
+        let all = proxy.servers.iter();
+        for server in all.filter(|server| server.settings.keeps_no_clients) {
+            self.report.differs(&server.line, "`non-stick`: a client that it has served is remembered as that of any other, and stays here after an outage of the others, until `expire` of the stick-table; make that short, or leave the stick-table out");
+        }
         Some(Affinity::ClientIp(expire))
     }
 

@@ -75,6 +75,8 @@ impl Reader {
                 settings.link.proxy_ssl = true;
             }
             "no-send-proxy" | "no-send-proxy-v2" => settings.link.proxy = 0,
+            "non-stick" => settings.keeps_no_clients = true,
+            "stick" => settings.keeps_no_clients = false,
             "ssl" => self.is_tls = true,
             "no-ssl" => self.is_tls = false,
             "check-ssl" => settings.checks.tls = true,
@@ -125,6 +127,7 @@ impl Reader {
             "proxy-v2-options" if value.split(',').all(|it| matches!(it, "ssl" | "cert-cn")) => {
                 settings.link.proxy_ssl = true;
             }
+            "observe" if value == "layer7" => return Err("`observe layer7`: an endpoint that answers 5xx to clients is not left out, whatever on-error says; write a check (option httpchk) of what may fail".into()),
             "downinter" => return Err("`downinter` has no counterpart: an endpoint that is down is checked at its usual interval".into()),
             "on-marked-down" | "proxy-v2-options" => {
                 return Err(format!(

@@ -159,7 +159,8 @@ pub fn lines(mut input: impl BufRead) -> impl Iterator<Item = Result<String, Una
     all.filter(|line| line.as_ref().map_or(true, |line| !line.trim().is_empty()))
 }
 
-/// Sends `line` to the runtime socket at `path`, and passes the answers on as they come.
+/// Sends `line` to the runtime socket at `path`, and passes the answers on as they come. Where the reader of `out` goes, the rest is
+/// read and not passed on: how the commands ended stands at the end.
 pub fn pass(path: &Path, line: &str, out: &mut impl Write) -> Result<Outcome, Unanswered> {
     let at = |error: io::Error| {
         Unanswered::At(
@@ -178,6 +179,10 @@ pub fn pass(path: &Path, line: &str, out: &mut impl Write) -> Result<Outcome, Un
     let mut bytes = vec![0; 64 * 1024];
     // The end of what has come, in which the report may be.
     let mut held = Vec::new();
+    let mut out = Out {
+        out,
+        has_reader: true,
+    };
     loop {
         let read = stream.read(&mut bytes).map_err(at)?;
         let Some(piece) = bytes.get(..read).filter(|piece| !piece.is_empty()) else {
@@ -185,13 +190,8 @@ pub fn pass(path: &Path, line: &str, out: &mut impl Write) -> Result<Outcome, Un
         };
         held.extend_from_slice(piece);
         let ready = held.len().saturating_sub(console::FAILED.len());
-        let written = out.write_all(&held[..ready]);
+        out.pass(&held[..ready])?;
         held.drain(..ready);
-        match written.and_then(|()| out.flush()) {
-            // A reader that has closed its end has read enough.
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(Outcome::Done),
-            written => written.map_err(Unanswered::Unwritten)?,
-        }
     }
     let ends = [
         (console::DONE, Outcome::Done),
@@ -205,11 +205,27 @@ pub fn pass(path: &Path, line: &str, out: &mut impl Write) -> Result<Outcome, Un
         Some((rest, outcome)) => (rest, Ok(outcome)),
         None => (&*held, Err(at(io::ErrorKind::UnexpectedEof.into()))),
     };
-    match out.write_all(rest).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(Unanswered::Unwritten(error))
+    out.pass(rest)?;
+    outcome
+}
+
+/// Where answers go.
+struct Out<'w, W> {
+    out: &'w mut W,
+    /// One that has closed its end has read enough.
+    has_reader: bool,
+}
+
+impl<W: Write> Out<'_, W> {
+    fn pass(&mut self, bytes: &[u8]) -> Result<(), Unanswered> {
+        if !self.has_reader {
+            return Ok(());
         }
-        _ => outcome,
+        match self.out.write_all(bytes).and_then(|()| self.out.flush()) {
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => self.has_reader = false,
+            written => written.map_err(Unanswered::Unwritten)?,
+        }
+        Ok(())
     }
 }
 

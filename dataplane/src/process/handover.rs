@@ -45,6 +45,19 @@ pub(crate) type LendRequest = oneshot::Sender<Vec<Lent>>;
 /// The end at which a thread is asked.
 pub(crate) type LendRequests = mpsc::UnboundedReceiver<LendRequest>;
 
+/// What this process has taken over, and from whom.
+#[derive(Debug)]
+pub struct TakenOver {
+    /// How many sockets that somebody may wait at.
+    pub sockets: usize,
+    /// Of how many.
+    pub of: usize,
+    /// The process before; `None`: it is in another pid namespace.
+    pub pid: Option<u32>,
+    /// The version of its program.
+    pub program: String,
+}
+
 /// A flow of a client of datagrams between two processes, and its socket.
 #[derive(Debug)]
 pub(crate) struct MovedFlow {
@@ -108,9 +121,6 @@ pub const GOES_ON: u8 = 75;
 pub(crate) fn inode(socket: impl AsFd) -> Option<u64> {
     rustix::fs::fstat(socket).ok().map(|file| file.st_ino)
 }
-
-/// The version of the program.
-const PROGRAM: &str = env!("CARGO_PKG_VERSION");
 
 /// The control groups of this process.
 fn groups() -> Option<String> {

@@ -490,7 +490,7 @@ impl Apply {
         }
         if let Some(mut takeover) = takeover {
             takeover.leave_but(&change.open);
-            self.shared.status.inherit(takeover.numbers());
+            self.shared.status.inherit(takeover.summary());
             // Nothing before this concerns a client.
             match takeover.take().await {
                 Ok(taken) => self.sockets.take_over(taken, &change.open).await,

@@ -270,11 +270,52 @@ fn locate(path: &Path) -> Result<(PathBuf, Format), String> {
             "{}: has both table.json and table.yaml, and only one can be the table; remove one",
             path.display()
         )),
-        (false, false) => Err(format!(
-            "{}: has no table; put table.json or table.yaml there",
-            path.display()
-        )),
+        (false, false) => Err([&json, &yaml]
+            .into_iter()
+            .find_map(|table| leads_nowhere(table))
+            .unwrap_or_else(|| {
+                format!(
+                    "{}: has no table; put table.json or table.yaml there",
+                    path.display()
+                )
+            })),
     }
+}
+
+/// What is wrong with a table that is a link and leads to no file; `None`: it is no such link.
+fn leads_nowhere(table: &Path) -> Option<String> {
+    let is_link = |path: &Path| {
+        path.symlink_metadata()
+            .is_ok_and(|entry| entry.is_symlink())
+    };
+    if !is_link(table) || table.exists() {
+        return None;
+    }
+    let mut link = table.to_owned();
+    for _ in 0..MOST_LINKS {
+        let named = link.read_link().ok()?;
+        let next = link.parent().unwrap_or_else(|| Path::new("")).join(&named);
+        let why = match next.symlink_metadata() {
+            Ok(entry) if entry.is_symlink() => {
+                link = next;
+                continue;
+            }
+            Ok(_) => return None,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                "where nothing is; put a table there, or change the link".to_owned()
+            }
+            Err(error) => format!("which cannot be reached: {error}"),
+        };
+        return Some(format!(
+            "{}: is a link to {}, {why}",
+            link.display(),
+            named.display()
+        ));
+    }
+    Some(format!(
+        "{}: is a link that leads in a circle; have it lead to a table",
+        table.display()
+    ))
 }
 
 fn read(file: impl Read) -> io::Result<Vec<u8>> {
@@ -285,10 +326,12 @@ fn read(file: impl Read) -> io::Result<Vec<u8>> {
 
 fn cannot_be_read(path: &Path, error: &io::Error) -> String {
     match error.kind() {
-        io::ErrorKind::NotFound => format!(
-            "{}: there is no such file; name a table, or the folder of one",
-            path.display()
-        ),
+        io::ErrorKind::NotFound => leads_nowhere(path).unwrap_or_else(|| {
+            format!(
+                "{}: there is no such file; name a table, or the folder of one",
+                path.display()
+            )
+        }),
         io::ErrorKind::PermissionDenied => {
             format!(
                 "{}: cannot be read: {error}; {}",
@@ -361,3 +404,5 @@ const SETTLED: Duration = Duration::from_millis(200);
 const PATIENCE: Duration = Duration::from_secs(2);
 /// One byte more than a table may have, which shows that it is too large.
 const MOST_READ: u64 = (64 << 20) + 1;
+/// As many links as the kernel follows.
+const MOST_LINKS: usize = 40;

@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::os::clock::unix_seconds;
 use crate::os::threads::lock;
+use crate::process::handover::TakenOver;
 
 /// Written by apply, read by the admin side and by tests.
 #[derive(Debug, Default)]
@@ -32,8 +33,7 @@ pub struct Status {
     listening: Mutex<Arc<BTreeMap<SocketKey, SocketAddr>>>,
     admin: Mutex<Vec<SocketAddr>>,
     ack: Mutex<Option<Arc<AckWithText>>>,
-    /// How many sockets were taken over from the process before, and of how many.
-    inherited: OnceLock<(usize, usize)>,
+    inherited: OnceLock<TakenOver>,
     ended: CancellationToken,
     /// The number of clients that listen to events.
     pub(crate) listeners: AtomicUsize,
@@ -127,15 +127,15 @@ impl Status {
         *lock(&self.admin) = addresses;
     }
 
-    /// Notes how many sockets were taken over, and of how many.
-    pub(crate) fn inherit(&self, numbers: (usize, usize)) {
-        self.inherited.get_or_init(|| numbers);
+    /// Notes what was taken over.
+    pub(crate) fn inherit(&self, taken: TakenOver) {
+        self.inherited.get_or_init(|| taken);
     }
 
-    /// How many sockets were taken over, and of how many; `None`: this process began by itself.
+    /// What was taken over; `None`: this process began by itself.
     #[must_use]
-    pub fn inherited(&self) -> Option<(usize, usize)> {
-        self.inherited.get().copied()
+    pub fn inherited(&self) -> Option<&TakenOver> {
+        self.inherited.get()
     }
 
     /// The current ack.

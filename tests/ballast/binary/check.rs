@@ -1,6 +1,7 @@
 //! `ballast check`, and the same words where a running `ballast` refuses a table.
 
 use std::fs::{self, File};
+use std::os::unix::fs::symlink;
 use std::path::Path;
 
 use rustix::fs::{CWD, FileType, Mode, mknodat};
@@ -173,6 +174,47 @@ fn what_is_no_table_is_named_with_a_remedy() {
             assert_eq!(run.err, format!("ballast: {}", checked.err));
         }
     }
+}
+
+#[test]
+fn a_table_that_is_a_link_to_nothing_is_said_with_the_link() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    for name in ["gone", "chain", "circle"] {
+        fs::create_dir(at(name)).unwrap();
+    }
+    symlink("next.yaml", at("gone/table.yaml")).unwrap();
+    symlink("one", at("chain/table.json")).unwrap();
+    symlink("two", at("chain/one")).unwrap();
+    symlink("one", at("circle/table.yaml")).unwrap();
+    symlink("table.yaml", at("circle/one")).unwrap();
+    for (name, link, words) in [
+        (
+            "gone",
+            "gone/table.yaml",
+            "is a link to next.yaml, where nothing is; put a table there",
+        ),
+        (
+            "gone/table.yaml",
+            "gone/table.yaml",
+            "is a link to next.yaml, where nothing is",
+        ),
+        ("chain", "chain/one", "is a link to two, where nothing is"),
+        (
+            "circle",
+            "circle/table.yaml",
+            "is a link that leads in a circle",
+        ),
+    ] {
+        let ended = check(&at(name));
+        assert_eq!(ended.code, Some(66), "{ended:?}");
+        let said = format!("{}: {words}", at(link).display());
+        assert!(ended.err.starts_with(&said), "{said}\n{ended:?}");
+    }
+    let process = Process::run(&at("gone"), &[]);
+    process.until_said("is a link to next.yaml, where nothing is");
+    fs::write(at("gone/next.yaml"), MINIMAL).unwrap();
+    process.until_said("table applied");
 }
 
 #[test]

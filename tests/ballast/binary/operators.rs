@@ -219,6 +219,25 @@ fn an_answer_that_cannot_be_written_is_a_fault() {
 }
 
 #[test]
+fn a_reader_that_goes_early_changes_no_exit_code() {
+    let (_process, _folder, socket) = with_socket();
+    let many = "show info;".repeat(300);
+    for (line, code) in [
+        (format!("{many}show version"), 0),
+        (format!("{many}no such command"), 1),
+        ("no such command".into(), 1),
+    ] {
+        let (reader, out) = std::io::pipe().unwrap();
+        drop(reader);
+        let mut asked = command(BALLAST);
+        asked.args(["ctl", &line, "--socket", &socket]);
+        let mut process = Process::spawn_into(&mut asked, out.into(), Stdio::piped());
+        assert_eq!(process.ends(), Some(code), "{}", process.err.text());
+        assert_eq!(process.err.text(), "");
+    }
+}
+
+#[test]
 fn idle_connections_lock_nobody_out() {
     let (_process, _folder, socket) = with_socket();
     let mut idle: Vec<UnixStream> = (0..32)

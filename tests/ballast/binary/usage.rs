@@ -155,6 +155,17 @@ fn each_command_has_a_manual_page() {
     let ended = ballast(["man", &missing]);
     assert_eq!(ended.code, Some(1), "{ended:?}");
     assert!(ended.err.contains(&missing), "{ended:?}");
+    assert!(
+        ended.err.contains("; name a folder that is there"),
+        "{ended:?}"
+    );
+    let full = folder.path().join("full");
+    std::fs::create_dir(&full).unwrap();
+    std::os::unix::fs::symlink("/dev/full", full.join("ballast.1")).unwrap();
+    let ended = ballast(["man", &full.display().to_string()]);
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    assert!(ended.err.contains("; make room there"), "{ended:?}");
+    assert!(!ended.err.contains("that is there"), "{ended:?}");
 }
 
 /// A flag without a description would stand alone between two others.

@@ -1,5 +1,7 @@
 //! Remarks that said less than became of a line, or something else.
 
+use ballast_core::table::{Format, OnGone, parse};
+
 use super::import;
 use super::lines::{assert_left_out, assert_noted, of_backend, of_frontend, remarks, table};
 
@@ -232,4 +234,97 @@ fn a_backup_that_a_refused_client_gets_to_is_told_with_what_haproxy_does() {
         assert_left_out(&of(options, ""), line, "never, since nothing checks them");
     }
     table(&of(" retries 0\n", ""));
+}
+
+#[test]
+fn servers_that_keep_no_clients_are_told_where_there_is_affinity() {
+    let servers = " retries 0\n server s 10.0.0.1:80\n server t 10.0.0.2:80 backup non-stick";
+    let stick = " stick-table type ip size 1k expire 1m\n stick on src\n";
+    assert_left_out(&of_backend(&format!("{stick}{servers}")), 9, "`non-stick`");
+    table(&of_backend(servers));
+    table(&of_backend(&format!("{stick}{servers} stick")));
+}
+
+#[test]
+fn what_only_some_servers_do_when_they_go_down_or_come_up_none_does() {
+    let of = |first: &str, second: &str, third: &str| {
+        of_backend(&format!(
+            " retries 0\n server s 10.0.0.1:80 check {first}\n server t 10.0.0.2:80 check {second}\n server u 10.0.0.3:80 check backup {third}"
+        ))
+    };
+    let closes = "on-marked-down shutdown-sessions";
+    let service = |text: &str| {
+        let made = import(text).table;
+        parse(made.as_bytes(), Format::Yaml).unwrap().services[0].clone()
+    };
+    let all = of(closes, closes, closes);
+    table(&all);
+    assert_eq!(service(&all).on_down, OnGone::Close);
+    let but_backup = of(closes, closes, "");
+    assert_left_out(&but_backup, 8, "are closed, too, when it is down");
+    assert_eq!(service(&but_backup).on_down, OnGone::Close);
+    let one = of(closes, "", "");
+    assert_left_out(&one, 6, "are not closed when it is down");
+    assert_eq!(service(&one).on_down, OnGone::Keep);
+
+    let seconds = |text: &str| service(text).slow_start.map(|time| time.as_secs());
+    let all = of("slowstart 10s", "slowstart 10s", "slowstart 10s");
+    table(&all);
+    assert_eq!(seconds(&all), Some(10));
+    let one = of("", "slowstart 10s", "");
+    assert_left_out(&one, 7, "it has no slow start");
+    assert_eq!(seconds(&one), None);
+    let unlike = of("slowstart 10s", "slowstart 30s", "slowstart 30s");
+    assert_left_out(&unlike, 6, "as long as that of the slowest server");
+    assert_eq!(seconds(&unlike), Some(30));
+}
+
+#[test]
+fn answers_by_which_haproxy_takes_a_server_down_are_told() {
+    let of = |words: &str| of_backend(&format!(" server s 10.0.0.1:80 check {words}"));
+    let answers = of("observe layer7 error-limit 5 on-error mark-down");
+    assert_left_out(&answers, 5, "answers 5xx to clients is not left out");
+    assert_noted(&of("observe layer4 on-error mark-down"), 5, "see ejection");
+    table(&of("observe layer4 on-error mark-down"));
+}
+
+#[test]
+fn a_bound_of_the_load_by_a_consistent_hash_is_told() {
+    let of = |lines: &str| of_backend(&format!("{lines} server s 10.0.0.1:80\n"));
+    let bound = " hash-balance-factor 150\n";
+    let hash = " balance source\n hash-type consistent\n";
+    assert_left_out(&of(&format!("{bound}{hash}")), 5, "none is sent on");
+    table(&of(&format!("{hash} hash-balance-factor 0\n")));
+    table(&of(&format!("{bound} balance source\n")));
+    table(&of(&format!(
+        "{bound} balance leastconn\n hash-type consistent\n"
+    )));
+}
+
+#[test]
+fn a_stick_table_that_is_only_read_or_only_written_gives_no_affinity() {
+    let of = |lines: &str, peers: &str| {
+        let table = format!(" stick-table type ip size 1k expire 1m{peers}\n");
+        of_backend(&format!("{table}{lines} server s 10.0.0.1:80\n"))
+    };
+    let has_affinity = |text: &str| import(text).table.contains("client-ip: 1m");
+    for both in [
+        " stick on src\n",
+        " stick match src\n stick store-request src\n",
+    ] {
+        assert!(has_affinity(&of(both, "")), "{both}");
+        table(&of(both, " peers p"));
+    }
+    for (one, why) in [
+        (" stick store-request src\n", "without `stick match`"),
+        (" stick match src\n", "without `stick store-request`"),
+    ] {
+        let text = of(one, "");
+        assert!(!has_affinity(&text), "{text}");
+        assert_noted(&text, 6, why);
+        table(&text);
+    }
+    let text = of(" stick match src\n", " peers p");
+    assert_left_out(&text, 6, "takes no entries from peers");
+    assert!(!has_affinity(&text), "{text}");
 }

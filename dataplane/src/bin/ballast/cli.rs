@@ -442,8 +442,9 @@ const CHECK_HELP: &str = "\
 Exit codes: 0 every table is good; 64 one is refused, or wrong usage; 66 one cannot be read, or a
 file that it names cannot be used, and no table is refused; 1 the result cannot be written.";
 const UPGRADE_HELP: &str = "\
-Exit codes: 0 the new process serves; 75 it does not, and the process that ran goes on; 1 there is
-no such process, or it is not known what became of the new one; 64 wrong usage.";
+Exit codes: 0 the new process serves in place of the other one; 75 it does not, and the process that ran
+goes on; 1 there is no such process, the arguments name another path, or the new one serves beside the
+other one or it is not known what became of it; 64 wrong usage.";
 const RUN_SHORT_HELP: &str = "\
 `ballast run --help` has every flag, the signals and the exit codes.";
 const COMPLETIONS_HELP: &str = "\

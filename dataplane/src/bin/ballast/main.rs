@@ -68,8 +68,17 @@ fn main() -> ExitCode {
         Command::Man { folder } => match man::write(&folder) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
+                let remedy = match error.kind() {
+                    io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => {
+                        "name a folder that is there"
+                    }
+                    io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+                        "make room there, or name another folder"
+                    }
+                    _ => "name a folder in which files may be written",
+                };
                 say(&format!(
-                    "ballast: {}: the manual pages cannot be written: {error}; name a folder that is there",
+                    "ballast: {}: the manual pages cannot be written: {error}; {remedy}",
                     folder.display()
                 ));
                 ExitCode::from(FAULT)

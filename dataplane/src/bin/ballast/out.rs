@@ -12,6 +12,11 @@ pub(crate) fn print(text: &[u8]) -> io::Result<()> {
     out.write_all(text).and_then(|()| out.flush())
 }
 
+/// Standard output and standard error, for a process that this one starts.
+pub(crate) fn streams() -> (io::Stdout, io::Stderr) {
+    (io::stdout(), io::stderr())
+}
+
 /// Ends with `code` if the result was printed; else says why it was not. A reader that ends early, such as `head`, has read
 /// enough.
 pub(crate) fn ended(printed: io::Result<()>, code: u8) -> ExitCode {

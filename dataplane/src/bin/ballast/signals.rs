@@ -135,9 +135,9 @@ impl Signals {
                     () = &mut reading, if is_reading => {
                         is_reading = false;
                         service_manager::ready(has_inherited);
-                        let numbers = shared.status.inherited();
-                        if numbers.is_some() || shared.status.is_ready() {
-                            upgrade::report(numbers);
+                        let taken = shared.status.inherited();
+                        if taken.is_some() || shared.status.is_ready() {
+                            upgrade::report(taken);
                         }
                     }
                 }

@@ -1,24 +1,26 @@
 //! `ballast upgrade`: starts the next process beside the one that runs, as that one was started, and waits until it serves.
 
 use std::ffi::{OsStr, OsString};
-use std::fs::{self, File};
+use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ballast::{GOES_ON, Holder, LockName, Predecessor};
+use ballast::{GOES_ON, Holder, LockName, Predecessor, TakenOver, VERSION};
 
 use crate::FAULT;
 use crate::cli::Upgrade;
 use crate::out::{ended, print, say};
 
 mod limits;
+mod streams;
 
 /// Replaces the process that answers at the path.
 pub(crate) fn upgrade(upgrade: &Upgrade) -> ExitCode {
@@ -44,13 +46,17 @@ pub(crate) fn upgrade(upgrade: &Upgrade) -> ExitCode {
         }
     };
     match outcome(&mut next, report) {
-        Outcome::Serves(words) => {
-            let line = format!(
-                "pid {} serves in place of pid {}: {words}\n",
+        Outcome::Serves(words) if replaces(&words, &upgrade.handover, old.pid) => {
+            let line = format!("pid {} serves {}\n", next.id(), in_place(&words, old.pid));
+            ended(print(line.as_bytes()), 0)
+        }
+        Outcome::Serves(_) => {
+            say(&format!(
+                "ballast: pid {} serves, and the process with pid {} goes on: it was not asked for its sockets; end one of them, and name the same --handover in the arguments of the next one",
                 next.id(),
                 old.pid
-            );
-            ended(print(line.as_bytes()), 0)
+            ));
+            ExitCode::from(FAULT)
         }
         Outcome::Ended(how) => {
             say(&format!(
@@ -66,6 +72,20 @@ pub(crate) fn upgrade(upgrade: &Upgrade) -> ExitCode {
             ));
             ExitCode::from(FAULT)
         }
+    }
+}
+
+/// Whether the process that ran has handed over or has ended. One that reports no sockets has not asked, where the other one still
+/// answers at the path.
+fn replaces(words: &str, handover: &Path, old: u32) -> bool {
+    !words.starts_with(NOTHING) || !matches!(pid_at(handover), Ok(Some(pid)) if pid == old)
+}
+
+/// What the next process reports, with the process that it replaces. One of an earlier version does not name that.
+fn in_place(words: &str, old: u32) -> String {
+    match words.starts_with(IN_PLACE) {
+        true => words.to_owned(),
+        false => format!("{IN_PLACE}{old}: {words}"),
     }
 }
 
@@ -90,34 +110,7 @@ struct Old {
 impl Old {
     /// The process that hands over at this path.
     fn find(upgrade: &Upgrade) -> Result<Self, String> {
-        let path = &upgrade.handover;
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .map_err(|error| format!("cannot be asked: {error}"))?;
-        let lock = LockName::Socket(path.clone());
-        let pid = match runtime.block_on(Predecessor::ask(&lock)) {
-            (Holder::Serves, Some(holder)) => holder.pid(),
-            (Holder::Ends, _) => {
-                return Err(
-                    "the process there is ending; start the next one when it has ended".into(),
-                );
-            }
-            (Holder::Hangs, holder) => {
-                let who = holder.and_then(|holder| holder.pid());
-                let who = who.map(|pid| format!(" (pid {pid})"));
-                return Err(format!(
-                    "the process there{} does not answer, so it cannot hand over; look whether it is stopped or its machine overloaded, try again, or end it and start the next one",
-                    who.unwrap_or_default()
-                ));
-            }
-            _ => {
-                return Err(
-                    "no ballast of this user hands over there; name the path of the one that runs; of another user's, start the next one yourself, by `ballast run` with the same flags as that user".into(),
-                );
-            }
-        };
-        let Some(pid) = pid else {
+        let Some(pid) = pid_at(&upgrade.handover)? else {
             return Err(
                 "the process there is in another pid namespace; run this command there".into(),
             );
@@ -128,6 +121,7 @@ impl Old {
         });
         let program = program.transpose()?;
         if let Some(program) = program.as_ref().filter(|_| !upgrade.arguments.is_empty()) {
+            asks_there(upgrade)?;
             return Ok(Self {
                 pid,
                 program: program.clone(),
@@ -160,16 +154,22 @@ impl Old {
                     OsStr::from_bytes(value).into(),
                 ))
             });
-        let program = fs::read_link(at("exe"))?;
-        let bytes = program.as_os_str().as_bytes();
-        // A program that was replaced on disk.
-        let there = bytes.strip_suffix(b" (deleted)").unwrap_or(bytes);
+        let environment: Vec<(OsString, OsString)> = environment.collect();
+        let folder = fs::read_link(at("cwd"))?;
+        let mut arguments = arguments.into_iter();
+        let named = arguments.next().unwrap_or_default();
+        let paths = environment.iter().find(|(name, _)| name == "PATH");
+        let paths = paths.map(|(_, paths)| paths.as_os_str());
+        let program = match program_of(&named, &folder, paths) {
+            Some(program) => program,
+            None => running(&fs::read_link(at("exe"))?),
+        };
         Ok(Self {
             pid,
-            program: OsStr::from_bytes(there).into(),
-            arguments: arguments.into_iter().skip(1).collect(),
-            environment: Some(environment.collect()),
-            folder: Some(fs::read_link(at("cwd"))?),
+            program,
+            arguments: arguments.collect(),
+            environment: Some(environment),
+            folder: Some(folder),
         })
     }
 
@@ -187,26 +187,99 @@ impl Old {
             command.current_dir(folder);
         }
         limits::follow(self.pid);
+        let [out, err] = streams::of_next(self.pid);
         command
             .args(&self.arguments)
             .env(REPORTS, "1")
             .stdin(Stdio::from(OwnedFd::from(theirs)))
-            .stdout(self.stream(1))
-            .stderr(self.stream(2))
+            .stdout(out)
+            .stderr(err)
             // A signal to this command's group is none to it.
             .process_group(0);
         let next = command.spawn().map_err(failed)?;
         Ok((next, report))
     }
+}
 
-    /// Where the process that runs writes, if that can be opened; else where this command does.
-    fn stream(&self, number: u8) -> Stdio {
-        let path = format!("/proc/{}/fd/{number}", self.pid);
-        match File::options().append(true).open(path) {
-            Ok(file) => file.into(),
-            Err(_) => Stdio::inherit(),
+/// The process that hands over at this path; `None`: it is in another pid namespace. An error is why there is none.
+fn pid_at(path: &Path) -> Result<Option<u32>, String> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| format!("cannot be asked: {error}"))?;
+    let lock = LockName::Socket(path.into());
+    match runtime.block_on(Predecessor::ask(&lock)) {
+        (Holder::Serves, Some(holder)) => Ok(holder.pid()),
+        (Holder::Ends, _) => Err(
+            "the process there is ending; start the next one when it has ended".into(),
+        ),
+        (Holder::Hangs, holder) => {
+            let who = holder.and_then(|holder| holder.pid());
+            let who = who.map(|pid| format!(" (pid {pid})"));
+            Err(format!(
+                "the process there{} does not answer, so it cannot hand over; look whether it is stopped or its machine overloaded, try again, or end it and start the next one",
+                who.unwrap_or_default()
+            ))
+        }
+        _ => Err(
+            "no ballast of this user hands over there; name the path of the one that runs; of another user's, start the next one yourself, by `ballast run` with the same flags as that user".into(),
+        ),
+    }
+}
+
+/// Refuses arguments by which the next process would not ask the one that runs for its sockets, and serve beside it.
+fn asks_there(upgrade: &Upgrade) -> Result<(), String> {
+    let path = &upgrade.handover;
+    let mut words = upgrade.arguments.iter();
+    let mut named = None;
+    while let Some(word) = words.next() {
+        if word == HANDOVER {
+            named = words.next().map(PathBuf::from);
+        } else if let Some(value) = word.as_bytes().strip_prefix(b"--handover=") {
+            named = Some(OsStr::from_bytes(value).into());
         }
     }
+    let named = named.or_else(|| std::env::var_os("BALLAST_HANDOVER").map(Into::into));
+    let is_there = |named: &Path| {
+        let both =
+            [named, path].map(|path| fs::canonicalize(path).or_else(|_| std::path::absolute(path)));
+        matches!(&both, [Ok(one), Ok(other)] if one == other)
+    };
+    match named {
+        Some(named) if is_there(&named) => Ok(()),
+        Some(named) => Err(format!(
+            "the arguments behind `--` name another path, {}, so that the next process would serve beside the one that runs and not in its place; name the same one in both",
+            named.display()
+        )),
+        None => Err(format!(
+            "the arguments behind `--` have no --handover, so that the next process would serve beside the one that runs and not in its place; add --handover {} to them",
+            path.display()
+        )),
+    }
+}
+
+/// The program that a process was told to start as, by its first word: a path from its folder, or a name that is looked for in its
+/// PATH. A link leads to the version that it names now. `None`: there is no such program.
+fn program_of(named: &OsStr, folder: &Path, paths: Option<&OsStr>) -> Option<PathBuf> {
+    if named.is_empty() {
+        return None;
+    }
+    let is_program = |path: &PathBuf| {
+        let file = fs::metadata(path);
+        file.is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
+    };
+    if named.as_bytes().contains(&b'/') {
+        return Some(folder.join(named)).filter(is_program);
+    }
+    let mut all = std::env::split_paths(paths?).map(|path| folder.join(path).join(named));
+    all.find(is_program)
+}
+
+/// The path of the program of a process, by its link `exe`: what is there now, where it was replaced.
+fn running(exe: &Path) -> PathBuf {
+    let bytes = exe.as_os_str().as_bytes();
+    let there = bytes.strip_suffix(b" (deleted)").unwrap_or(bytes);
+    OsStr::from_bytes(there).into()
 }
 
 fn words(bytes: &[u8]) -> Vec<OsString> {
@@ -248,14 +321,27 @@ fn outcome(next: &mut Child, report: UnixStream) -> Outcome {
     ))
 }
 
-/// Tells the command that started this process that it serves, and what it has inherited. `None`: the process before had ended.
-pub(crate) fn report(numbers: Option<(usize, usize)>) {
+/// Tells the command that started this process that it serves, and what it has taken over. `None`: the process before had ended.
+pub(crate) fn report(taken: Option<&TakenOver>) {
     if std::env::var_os(REPORTS).is_none() {
         return;
     }
-    let line = match numbers {
-        Some((inherited, of)) => format!("inherited {inherited} of {of} sockets\n"),
-        None => "inherited nothing: that one had ended meanwhile\n".to_owned(),
+    let version = &*VERSION;
+    let line = match taken {
+        Some(taken) => {
+            let TakenOver {
+                sockets,
+                of,
+                program,
+                ..
+            } = taken;
+            let pid = taken.pid.map(|pid| format!("{IN_PLACE}{pid}: "));
+            let pid = pid.unwrap_or_default();
+            format!("{pid}inherited {sockets} of {of} sockets; version {program} -> {version}\n")
+        }
+        None => {
+            format!("{NOTHING}: that one had ended meanwhile; version {version}\n")
+        }
     };
     let Ok(stream) = std::io::stdin().as_fd().try_clone_to_owned() else {
         return;
@@ -268,4 +354,9 @@ pub(crate) fn report(numbers: Option<(usize, usize)>) {
 const REPORTS: &str = "UPGRADED_BALLAST_REPORTS";
 /// Longer than a process that hangs goes on, with time to read a large table.
 const SERVES_WITHIN: Duration = Duration::from_secs(180);
+/// Begins what the next process reports where it knows whom it replaces.
+const IN_PLACE: &str = "in place of pid ";
+/// Begins what it reports where it has taken over from nobody.
+const NOTHING: &str = "inherited nothing";
+const HANDOVER: &str = "--handover";
 const LOOK_EVERY: Duration = Duration::from_millis(50);

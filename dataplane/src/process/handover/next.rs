@@ -20,11 +20,12 @@ use tokio_util::sync::CancellationToken;
 
 use super::life::{BROKE_OFF, Life};
 use super::watch::watch;
-use super::{Decision, FLOWS_WITHIN, MovedFlow, PROGRAM, groups, is_end, pid_namespace, wire};
+use super::{Decision, FLOWS_WITHIN, MovedFlow, TakenOver, groups, is_end, pid_namespace, wire};
 use crate::os::limits::Budget;
 use crate::process::instance_lock::unix_socket;
 use crate::process::start_error::StartError;
 use crate::process::succession::{is_permitted, pid_of};
+use crate::process::version::VERSION;
 
 /// What the process before offers to this one. Where this is dropped, the other one goes on as before.
 #[derive(Debug)]
@@ -229,7 +230,7 @@ pub fn is_served(path: &Path) -> bool {
 }
 
 async fn receive(connection: &mut UnixStream) -> io::Result<Answer> {
-    let request = Message::Request(Request::own(PROGRAM));
+    let request = Message::Request(Request::own(&VERSION));
     match wire::send(connection, &request).await {
         Err(error) if is_end(&error) => return Ok(Answer::Closed),
         sent => sent?,
@@ -325,9 +326,14 @@ impl InheritedSockets {
 }
 
 impl Takeover {
-    /// How many sockets this process takes, and of how many.
-    pub(crate) fn numbers(&self) -> (usize, usize) {
-        (self.inherited, self.listening)
+    /// What this process takes, and from whom.
+    pub(crate) fn summary(&self) -> TakenOver {
+        TakenOver {
+            sockets: self.inherited,
+            of: self.listening,
+            pid: self.old.pid,
+            program: self.old.program.clone(),
+        }
     }
 
     /// Leaves all sockets but these to the process before, which accepts who waits there: its plan says where they go.

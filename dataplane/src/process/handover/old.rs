@@ -19,10 +19,11 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::wire::BATCH;
 use super::{
-    FLOWS_WITHIN, Freeze, GiveFlows, LendRequest, Lent, MovedFlow, PROGRAM, READY_WITHIN, groups,
-    inode, is_end, pid_namespace, wire,
+    FLOWS_WITHIN, Freeze, GiveFlows, LendRequest, Lent, MovedFlow, READY_WITHIN, groups, inode,
+    is_end, pid_namespace, wire,
 };
 use crate::process::succession::{Offered, Succession, is_permitted, pid_of};
+use crate::process::version::VERSION;
 
 /// The sockets that the next process has, by the kernel's numbers and by the names of locks.
 #[derive(Clone, Debug, Default)]
@@ -275,7 +276,7 @@ impl Drop for Turn<'_> {
 async fn send(next: &mut Next, version: u32, lent: &[Lent]) -> io::Result<()> {
     let offer = Message::Offer(Offer {
         version,
-        program: PROGRAM.into(),
+        program: VERSION.clone(),
         pid: Some(std::process::id()),
         pid_namespace: pid_namespace(),
         hears_left: true,
