@@ -324,7 +324,8 @@ mod tests {
         };
         assert_eq!(given(&store), [2, 2, 2, 1, 1]);
         [1, 2].iter().for_each(|port| store.forget(&key(*port)));
-        let sockets = vec![Arc::new(Socket::new(Domain::IPV4, Type::DGRAM, None).unwrap()); 2];
+        let socket = Arc::new(Socket::new(Domain::IPV4, Type::DGRAM, None).unwrap());
+        let sockets = vec![socket; 2];
         keep_rest(&mut store, &sockets);
         assert_eq!(given(&store), [2, 2, 2]);
         assert!(!store.is_short);
