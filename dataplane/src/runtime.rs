@@ -350,10 +350,7 @@ impl Running {
 
     /// Ends, in order, the connections whose clients have sent no request since the next process serves.
     async fn end_idle(&self) {
-        for inbox in &self.shared.inboxes {
-            // A worker that has ended has no connections.
-            inbox.send(Order::EndIdle).ok();
-        }
+        self.shared.tell_workers(|| Order::EndIdle);
         let until = Instant::now() + EVENT_TIME;
         while self.shared.connections() > 0 && Instant::now() < until {
             sleep(POLL_INTERVAL).await;

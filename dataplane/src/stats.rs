@@ -154,11 +154,9 @@ impl Statistics {
         shared.admit.forget_peak();
         let tell = |services: &[_], endpoints: &[_]| {
             let (services, endpoints): (Arc<[_]>, Arc<[_]>) = (services.into(), endpoints.into());
-            for inbox in &shared.inboxes {
-                let order = Order::ForgetLongest(Arc::clone(&services), Arc::clone(&endpoints));
-                // A worker that has ended has nothing to forget.
-                inbox.send(order).ok();
-            }
+            shared.tell_workers(|| {
+                Order::ForgetLongest(Arc::clone(&services), Arc::clone(&endpoints))
+            });
         };
         services.chunks(AN_ORDER).for_each(|some| tell(some, &[]));
         endpoints.chunks(AN_ORDER).for_each(|some| tell(&[], some));

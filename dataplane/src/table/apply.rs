@@ -474,10 +474,7 @@ impl Apply {
         drop((known, compiled));
         self.retired.push(Arc::clone(&last));
         self.shared.new_plan.notify_one();
-        for inbox in &self.shared.inboxes {
-            // A worker that has ended holds no plan.
-            inbox.send(Order::NewPlan).ok();
-        }
+        self.shared.tell_workers(|| Order::NewPlan);
         // Waiting connections check again: a limit may have been raised, or an endpoint may have been added. Connections that
         // wait at a frontend or service that left the table, or was renamed, are woken only here.
         for plan in [previous, plan] {
@@ -508,10 +505,10 @@ impl Apply {
         self.sockets.keep_rest();
         self.end_connections(change.gone_endpoints);
         if change.idle_times {
-            self.shared.follow_idle_times();
+            self.shared.tell_workers(|| Order::FollowIdleTimes);
         }
         if change.shuts_out {
-            self.shared.look_at_clients();
+            self.shared.tell_workers(|| Order::LookAtClients);
         }
         (
             change.open.len() - self.sockets.failed(),

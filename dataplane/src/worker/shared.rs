@@ -237,25 +237,13 @@ impl Shared {
             return;
         }
         let endpoints: Arc<[_]> = endpoints.into();
-        for inbox in &self.inboxes {
-            // A worker that has ended has no connections.
-            inbox.send(Order::Cut(Arc::clone(&endpoints))).ok();
-        }
+        self.tell_workers(|| Order::Cut(Arc::clone(&endpoints)));
     }
 
-    /// Gives all UDP flows the idle timeouts of the plan in force.
-    pub(crate) fn follow_idle_times(&self) {
+    /// Gives an order to all workers. One that has ended has nothing left that an order could concern.
+    pub(crate) fn tell_workers(&self, order: impl Fn() -> Order) {
         for inbox in &self.inboxes {
-            // A worker that has ended has no flows.
-            inbox.send(Order::FollowIdleTimes).ok();
-        }
-    }
-
-    /// Has all connections look again whether the plan in force lets their clients in.
-    pub(crate) fn look_at_clients(&self) {
-        for inbox in &self.inboxes {
-            // A worker that has ended has no clients.
-            inbox.send(Order::LookAtClients).ok();
+            inbox.send(order()).ok();
         }
     }
 
