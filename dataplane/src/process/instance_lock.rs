@@ -122,6 +122,12 @@ impl LockName {
         SocketAddrUnix::new_abstract_name(self.text().as_bytes())
     }
 
+    /// Whether both are one lock, however their paths are written.
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
+        self.text() == other.text()
+    }
+
     /// The name in the kernel's list of abstract sockets.
     pub(crate) fn text(&self) -> String {
         match self {

@@ -240,13 +240,9 @@ fn asks_there(upgrade: &Upgrade) -> Result<(), String> {
         }
     }
     let named = named.or_else(|| std::env::var_os("BALLAST_HANDOVER").map(Into::into));
-    let is_there = |named: &Path| {
-        let both =
-            [named, path].map(|path| fs::canonicalize(path).or_else(|_| std::path::absolute(path)));
-        matches!(&both, [Ok(one), Ok(other)] if one == other)
-    };
+    let lock = |path: &Path| LockName::Socket(path.into());
     match named {
-        Some(named) if is_there(&named) => Ok(()),
+        Some(named) if lock(&named).is_same(&lock(path)) => Ok(()),
         Some(named) => Err(format!(
             "the arguments behind `--` name another path, {}, so that the next process would serve beside the one that runs and not in its place; name the same one in both",
             named.display()
