@@ -12,7 +12,7 @@ use rustc_hash::FxHashSet;
 use crate::endpoint::EndpointState;
 use crate::plan::{Frontend, Listens, Plan, Serves, SocketKey};
 use crate::service::{Endpoint, Service};
-use crate::table::{ClientAuth, OnGone};
+use crate::table::OnGone;
 
 /// What has to be done before and after a plan is published. A socket in neither list stays as it is.
 #[derive(Clone, Debug, Default)]
@@ -79,16 +79,12 @@ fn shuts_out(before: &Frontend, new: &Plan) -> bool {
         Serves::Http(other) => {
             other.is_https() == http.is_https()
                 && after.spec().source_ranges == before.spec().source_ranges
-                && client_auth(after) == client_auth(before)
+                && after.client_auth() == before.client_auth()
         }
         _ => false,
     };
     let mut sockets = before.sockets().iter();
     !sockets.all(|socket| new.frontend(socket).is_some_and(is_like))
-}
-
-fn client_auth(frontend: &Frontend) -> Option<&ClientAuth> {
-    frontend.spec().tls.as_deref()?.client_auth.as_ref()
 }
 
 /// The sockets of all frontends that listen, or would if an operator enabled an endpoint by hand.

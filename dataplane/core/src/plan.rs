@@ -21,7 +21,7 @@ use crate::overrides::{OverrideChange, OverrideRefusal, Overrides};
 use crate::preamble::Versions;
 use crate::route::SniRoutes;
 use crate::service::{Node, Service};
-use crate::table::{self, Name};
+use crate::table::{self, ClientAuth, Name};
 use crate::udp_counters::{UdpCounters, UdpCounts};
 
 mod http;
@@ -180,6 +180,12 @@ impl Frontend {
     /// The peers from which PROXY headers are read.
     pub fn accept_proxy(&self) -> Option<&AcceptProxy> {
         self.accept_proxy.as_ref()
+    }
+
+    /// How certificates of its clients are asked for; `None`: they are not.
+    #[must_use]
+    pub fn client_auth(&self) -> Option<&ClientAuth> {
+        self.spec().tls.as_deref()?.client_auth.as_ref()
     }
 
     /// Its admission limits.

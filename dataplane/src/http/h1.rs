@@ -195,7 +195,7 @@ impl Client {
         }
         let is_there = self.peer.frontend_in(&self.peer.worker.plan()).is_some();
         if is_there || self.peer.requests.get() > 0 {
-            // As where the connection was closed before the request came. Another connection is served, or refused.
+            // The request has crossed the close of an idle connection: the client asks again by a new connection.
             return Next::Linger;
         }
         let worker = Rc::clone(&self.peer.worker);

@@ -15,7 +15,6 @@ use ballast_core::plan::{
 use ballast_core::preamble::{Addresses, Ssl, Transport};
 use ballast_core::route::SecureConnection;
 use ballast_core::service::Service;
-use ballast_core::table::FrontendTls;
 
 use super::side::Share;
 use crate::connect::send_proxy;
@@ -36,7 +35,7 @@ pub(super) struct Peer {
     local: Cell<Option<SocketAddr>>,
     /// How it uses TLS, and whom its certificate names.
     ssl: Option<Ssl<'static>>,
-    /// The rules by which its certificate, or that it has none, was accepted.
+    /// The frontend's rules for certificates of clients at the time of the handshake.
     policy: Policy,
     /// The protocol that was negotiated in the handshake of TLS.
     alpn: Option<&'static [u8]>,
@@ -114,19 +113,13 @@ impl Peer {
         let found = self.frontend_in(plan)?;
         let (frontend, http) = found;
         let address = self.key.client().ip();
-        let asks_for_certificate = |tls: &FrontendTls| tls.client_auth.is_some();
-        let rules_hold = || {
+        let has_certificate = frontend.client_auth().is_none_or(|_| {
             let tls = plan.tls.frontend(frontend.name());
             tls.is_some_and(|tls| tls.policy() == self.policy)
-        };
+        });
         let is_admitted = self.ssl.is_some() == http.is_https()
             && frontend.limits().check_source(address).is_ok()
-            && (!frontend
-                .spec()
-                .tls
-                .as_deref()
-                .is_some_and(asks_for_certificate)
-                || rules_hold());
+            && has_certificate;
         is_admitted.then_some(found)
     }
 
@@ -193,14 +186,12 @@ impl Peer {
     ) -> forward::Client<'a> {
         let address = self.key.client();
         let trusted = http.options().x_forwarded_trust.as_ref();
-        let tls = frontend.spec().tls.as_deref();
-        let auth = tls.and_then(|tls| tls.client_auth.as_ref());
         forward::Client {
             address,
             peer_is_trusted: trusted.is_none_or(|trusted| trusted.contains(address.ip())),
             scheme: scheme(http),
             port: self.local_port(),
-            subject: auth.map(|auth| forward::Subject {
+            subject: frontend.client_auth().map(|auth| forward::Subject {
                 header: auth.header(),
                 name: self.subject.as_deref(),
             }),

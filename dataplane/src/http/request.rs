@@ -263,7 +263,8 @@ impl RequestFacts {
             version: request.version,
             keep_alive: message.keep_alive,
             upgrades: message.upgrades,
-            expects: request.version != Version::Http10
+            expects: message.framing.has_body()
+                && request.version != Version::Http10
                 && request
                     .fields
                     .iter()

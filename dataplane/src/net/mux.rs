@@ -178,7 +178,7 @@ impl Mux {
         self.wake_all();
     }
 
-    /// The same, where the connection is cut.
+    /// Tells the tasks of all streams that an order or a panic has ended the connection.
     pub(crate) fn cut(&self) {
         self.is_cut.set(true);
         self.end();

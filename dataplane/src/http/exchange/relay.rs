@@ -177,7 +177,7 @@ impl Relay<'_, '_> {
         if let Poll::Ready(gone) = self.client.poll_gone(cx) {
             return Poll::Ready(Err(Failed::by_client(gone)));
         }
-        // A client that waits for the endpoint to ask for the body does as it must.
+        // The client has sent `Expect: 100-continue`, and may wait until the endpoint asks for the body.
         let awaits_endpoint = self.expects && self.interims == 0 && !self.up.is_touched;
         let is_slow = self.up.is_waiting && !awaits_endpoint;
         let (timeout, failure) = if is_slow || flushed.is_pending() {

@@ -58,7 +58,7 @@ pub(crate) struct Session {
     is_closing: bool,
     /// The identity in the client's certificate.
     identity: Option<Box<Identity>>,
-    /// The rules for clients' certificates; of a client's session none.
+    /// The frontend's rules for certificates of clients when the session began; of a session with an endpoint none.
     policy: Policy,
 }
 
@@ -134,7 +134,7 @@ impl Session {
         }
     }
 
-    /// The rules by which the client's certificate was accepted.
+    /// The frontend's rules for certificates of clients when the session began.
     pub(crate) fn policy(&self) -> Policy {
         self.policy
     }
