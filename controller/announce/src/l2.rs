@@ -482,7 +482,7 @@ const MEMBER_AGAIN: Duration = Duration::from_secs(1);
 /// How long an address is served for a member that is to take it, and does not. Of a thousand that move at once the last one takes
 /// its time.
 const HANDED_OVER: Duration = Duration::from_secs(2);
-/// Who has announced an address later than this need not do it again.
+/// When a member gives an address up for this node, this node announces the address again if it took it longer ago than this.
 const AGAIN: Duration = Duration::from_millis(500);
 /// An offer may be lost.
 const OFFER_EVERY: Duration = Duration::from_millis(100);

@@ -98,7 +98,7 @@ impl Memo {
         Some(plan)
     }
 
-    /// What is known of a Service in this state.
+    /// The plan that the decision before made of this very object of a Service, if it made one.
     fn known(&mut self, service: &Arc<Service>) -> Option<Known> {
         while let Some(first) = self.before.front() {
             if Arc::ptr_eq(&first.service, service) {

@@ -80,7 +80,7 @@ pub(super) fn expected_version(object: &Value) -> Option<String> {
     (object["apiVersion"] != *expected && !is_older).then_some(expected)
 }
 
-/// What is said of an object whose name another one has.
+/// The message about an object of a manifest that has the name of an earlier one.
 pub(super) fn there_already(object: &impl Display) -> String {
     format!("{object} was there already; the first one counts: remove one, or name it otherwise")
 }

@@ -282,7 +282,7 @@ fn locate(path: &Path) -> Result<(PathBuf, Format), String> {
     }
 }
 
-/// What is wrong with a table that is a link and leads to no file; `None`: it is no such link.
+/// The message about a table that is a symbolic link to no file; `None`: the table is no link, or its link leads to a file.
 fn leads_nowhere(table: &Path) -> Option<String> {
     let is_link = |path: &Path| {
         path.symlink_metadata()

@@ -85,7 +85,7 @@ fn a_data_plane_that_ends_moves_its_addresses_within_300_ms_and_they_return_afte
         let at = world.now();
         world.run(MS(1_000));
         let last = world.moves.iter().map(|(when, ..)| *when - at).max();
-        // Who takes an address is told so, and asks nobody.
+        // The node that gives an address up offers it to the next owner, which takes it without a probe.
         assert!(last.is_some_and(|last| last <= MS(20)), "{last:?}");
         world.all_are_held();
         world.moves.clear();

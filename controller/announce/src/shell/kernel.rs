@@ -184,15 +184,8 @@ impl Worker {
             return Ok(());
         }
         let done = self.netlink.renew(interface, address).await;
-        match &done {
-            Ok(()) => {
-                past.cannot_renew.remove(&address);
-            }
-            Err(error) => {
-                if past.cannot_renew.insert(address) {
-                    tracing::warn!(%address, %error, "cannot renew the lifetime of an address; it is tried again");
-                }
-            }
+        if let Some(error) = begins_to_fail(&mut past.cannot_renew, address, &done) {
+            tracing::warn!(%address, %error, "cannot renew the lifetime of an address; it is tried again");
         }
         done
     }
@@ -202,17 +195,12 @@ impl Worker {
             return Ok(());
         }
         let done = self.netlink.remove(interface, address).await;
-        match &done {
-            Ok(()) => {
-                past.cannot_remove.remove(&address);
-            }
+        if let Some(error) = begins_to_fail(&mut past.cannot_remove, address, &done) {
+            tracing::error!(%address, %error, "cannot remove an address that this node gives up; it is tried again. Remove it: ip address del");
+        }
+        if done.is_err() {
             // The next look at the kernel finds the address, and the removal is tried again.
-            Err(error) => {
-                if past.cannot_remove.insert(address) {
-                    tracing::error!(%address, %error, "cannot remove an address that this node gives up; it is tried again. Remove it: ip address del");
-                }
-                self.again.notify_one();
-            }
+            self.again.notify_one();
         }
         done
     }
@@ -226,6 +214,21 @@ impl Worker {
                 _ => return,
             }
         }
+    }
+}
+
+/// The error of an action, if the same action at this address has not failed since it was done last. `failing`: where it fails.
+fn begins_to_fail<'e>(
+    failing: &mut BTreeSet<IpAddr>,
+    address: IpAddr,
+    done: &'e Result<(), Failed>,
+) -> Option<&'e Failed> {
+    match done {
+        Ok(()) => {
+            failing.remove(&address);
+            None
+        }
+        Err(error) => failing.insert(address).then_some(error),
     }
 }
 

@@ -408,7 +408,7 @@ fn the_next_process_writes_to_the_socket_to_which_the_one_that_runs_writes() {
     );
 }
 
-/// Nobody but root may have a descriptor of a process without core dumps.
+/// `ballast run` permits no core dumps, so the kernel gives its descriptors to root alone, and not to another process of its user.
 #[test]
 fn a_command_that_may_not_have_the_socket_says_so_and_returns() {
     let probe = [&AS_NOBODY[..], &["true"]].concat();
