@@ -312,6 +312,7 @@ async fn dial_service(
         keeps: None,
         multiplexed: None,
         proxy_header: &|service| connection.proxy_header(service),
+        room: None,
         // A client that has ended only its own direction still waits for the answer.
         poll_gone: &|cx| connection.socket.poll_failed(cx),
     };

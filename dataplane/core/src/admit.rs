@@ -3,7 +3,8 @@
 //! A frontend has an [`AdmitState`], kept by its name across swaps, and the [`Limits`] of the served table. With
 //! `on-limit: wait` an accept loop asks [`AdmitState::may_accept`] when a connection waits in the backlog, and holds the
 //! [`Permit`] while it accepts; with `reject` it accepts first. Then [`AdmitState::admit`] decides by the client's address, and
-//! the [`Admission`] counts until it is dropped. The process's own limit uses the same types.
+//! the [`Admission`] counts until it is dropped. The process's own limit uses the same types, and counts requests, too, that take as
+//! much as a connection ([`AdmitState::admit_request`]).
 //!
 //! Only dropping an [`Admission`] or a [`Permit`] makes room, and it always wakes a waiter. This module opens and closes
 //! nothing and has no timer: [`Accept::At`] returns the moment to wait for.
@@ -60,7 +61,10 @@ impl Limits {
 /// The counts of one frontend.
 #[derive(Debug)]
 pub struct AdmitState {
+    /// The connections, and the requests that take as much as one.
     connections: Gauge,
+    /// ... of those, the requests.
+    requests: Gauge,
     rate: SharedBucket,
     waiting: AtomicUsize,
     wait_list: Mutex<WaitList>,
@@ -73,6 +77,7 @@ impl AdmitState {
     pub fn new(seed: u64) -> Self {
         Self {
             connections: Gauge::default(),
+            requests: Gauge::default(),
             rate: SharedBucket::default(),
             waiting: AtomicUsize::new(0),
             wait_list: Mutex::default(),
@@ -96,7 +101,7 @@ impl AdmitState {
         self.connections.forget_peak();
     }
 
-    /// The number of waiting accept loops.
+    /// The number of waiting accept loops and requests.
     pub fn waiting(&self) -> usize {
         self.waiting.load(Ordering::Relaxed)
     }
@@ -112,7 +117,7 @@ impl AdmitState {
         }
         // Enters the wait list first and then checks again: a release in between either sees the entry or is seen by the second
         // check.
-        let waiting = self.wait(waker);
+        let waiting = self.wait(WaitClass::Connection, waker);
         match self.reserve(limits, now) {
             Err(Busy::Full) => Accept::WhenReleased(waiting),
             Err(Busy::Until(when)) => Accept::At(when),
@@ -170,6 +175,35 @@ impl AdmitState {
         Ok(permit.used())
     }
 
+    /// Admits a request that takes as much as a connection, on a connection that counts already. Of the room that connections
+    /// leave, requests get three quarters: a client may have many of them, and another client shall still be able to connect.
+    pub fn admit_request(self: &Arc<Self>, most: u32) -> Option<Admission> {
+        let connections = self.current().saturating_sub(self.requests.current());
+        let free = most.saturating_sub(connections);
+        self.requests.add_below(free - free / 4)?;
+        if self.connections.add_below(most).is_none() {
+            self.requests.subtract(Ordering::SeqCst);
+            return None;
+        }
+        self.note_peak();
+        Some(Admission {
+            state: Arc::clone(self),
+            client: None,
+            unused_rate: None,
+            is_request: true,
+        })
+    }
+
+    /// Like [`AdmitState::admit_request`], for a request that waits until there is room. `waker` is woken as in
+    /// [`AdmitState::may_accept`], after the accept loops: what requests may use is a part of what they may use.
+    pub fn may_request(self: &Arc<Self>, most: u32, waker: &Waker) -> Result<Admission, Waiting> {
+        if let Some(admission) = self.admit_request(most) {
+            return Ok(admission);
+        }
+        let waiting = self.wait(WaitClass::Request, waker);
+        self.admit_request(most).ok_or(waiting)
+    }
+
     /// Wakes all waiters, because something other than a release may have made room, such as a new table.
     pub fn wake(&self) {
         if self.waiting.load(Ordering::SeqCst) == 0 {
@@ -199,9 +233,9 @@ impl AdmitState {
         }
     }
 
-    fn wait(self: &Arc<Self>, waker: &Waker) -> Waiting {
+    fn wait(self: &Arc<Self>, class: WaitClass, waker: &Waker) -> Waiting {
         let mut wait_list = self.wait_list();
-        let position = wait_list.next;
+        let position = (class, wait_list.next);
         wait_list.next += 1;
         wait_list.waiting.insert(position, waker.clone());
         self.waiting
@@ -216,7 +250,7 @@ impl AdmitState {
     }
 
     /// Leaves the wait list. Returns whether the entry was still there.
-    fn leave_wait_list(&self, position: u64) -> bool {
+    fn leave_wait_list(&self, position: Position) -> bool {
         let mut wait_list = self.wait_list();
         let was_there = wait_list.waiting.remove(&position).is_some();
         self.waiting
@@ -243,6 +277,7 @@ impl AdmitState {
             state: Arc::clone(self),
             client: None,
             unused_rate: limits.rate,
+            is_request: false,
         }))
     }
 
@@ -295,11 +330,23 @@ pub enum Accept {
     At(Moment),
 }
 
-/// The waiting accept loops, in order of arrival.
+/// The waiting accept loops and requests, in the order in which they are woken.
 #[derive(Debug, Default)]
 struct WaitList {
     next: u64,
-    waiting: BTreeMap<u64, Waker>,
+    waiting: BTreeMap<Position, Waker>,
+}
+
+/// A place in the wait list. Within a class the order is that of arrival.
+type Position = (WaitClass, u64);
+
+/// Who waits. The order is that of waking.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum WaitClass {
+    /// An accept loop, for a connection.
+    Connection,
+    /// A request.
+    Request,
 }
 
 /// An entry of the wait list. Dropping it leaves the list; if it was woken and [`Waiting::finish`] was not called, the next
@@ -308,7 +355,7 @@ struct WaitList {
 #[must_use = "dropping it ends the wait"]
 pub struct Waiting {
     state: Arc<AdmitState>,
-    position: u64,
+    position: Position,
     is_finished: bool,
 }
 
@@ -370,7 +417,7 @@ impl Permit {
     }
 }
 
-/// One admitted connection, counted until this is dropped.
+/// One admitted connection or request, counted until this is dropped.
 #[derive(Debug)]
 #[must_use = "an admission that is dropped counts no longer"]
 pub struct Admission {
@@ -379,6 +426,7 @@ pub struct Admission {
     client: Option<ClientKey>,
     /// The rate at which a token was taken for a connection that has not been accepted yet.
     unused_rate: Option<u32>,
+    is_request: bool,
 }
 
 impl Admission {
@@ -402,6 +450,9 @@ impl Drop for Admission {
         self.state.uncount_client(self.client.take());
         if let Some(rate) = self.unused_rate {
             self.state.rate.give_back(rate);
+        }
+        if self.is_request {
+            self.state.requests.subtract(Ordering::SeqCst);
         }
         self.state.release();
     }

@@ -3,6 +3,7 @@
 //! Each attempt takes a lease on an endpoint, and each failure is reported to the service, which may eject the endpoint. No
 //! endpoint is sent a byte of the client before its connection is established, so nothing is lost by trying another one.
 
+use std::cell::OnceCell;
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::io;
@@ -13,7 +14,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use ballast_core::admit::Refusal;
+use ballast_core::admit::{Admission, Refusal};
 use ballast_core::endpoint::EndpointState;
 use ballast_core::moment::Moment;
 use ballast_core::pick::{Key, Picked, Tried, Unavailable};
@@ -55,6 +56,9 @@ pub(crate) struct Caller<'a> {
     /// The PROXY header for an endpoint of this service. It is asked for only where TLS is spoken with the endpoint, because it
     /// precedes the handshake; a caller that gets an upstream without TLS sends it with the first bytes.
     pub(crate) proxy_header: &'a dyn Fn(&Service) -> Vec<u8>,
+    /// Where the share of a request is kept that takes as much of the process's room as a connection; `None`: the caller has its
+    /// share.
+    pub(crate) room: Option<&'a OnceCell<Admission>>,
     /// Ready when the client no longer wants an endpoint.
     pub(crate) poll_gone: &'a dyn Fn(&Context<'_>) -> Poll<()>,
 }
@@ -176,6 +180,12 @@ impl Attempts<'_> {
     async fn run(mut self) -> Result<(Upstream<Link>, Arc<Service>), Unserved> {
         let worker = self.caller.worker;
         self.service.state().counters(worker.id).sessions.add(1);
+        if let Some(room) = self.caller.room.filter(|room| room.get().is_none()) {
+            match worker.shared.admit_request() {
+                Some(admission) => drop(room.set(admission)),
+                None => Box::pin(self.wait_for_room(room)).await?,
+            }
+        }
         loop {
             let picked = self.pick().await?;
             self.progress.queued = Some(self.queued);

@@ -1,11 +1,13 @@
-//! The queue of a service: clients wait there while every endpoint has its maximum of connections.
+//! The queue of a service: clients wait there while every endpoint has its maximum of connections. Requests of HTTP/2 wait as long
+//! for room in the process.
 
+use std::cell::OnceCell;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 
-use ballast_core::admit::Refusal;
+use ballast_core::admit::{Admission, Refusal, Waiting, Wakeup};
 use ballast_core::moment::Moment;
 use ballast_core::pick::{Picked, Unavailable};
 use ballast_core::queue::Ticket;
@@ -28,9 +30,57 @@ impl Attempts<'_> {
         };
         self.progress.is_queued = true;
         let turn = self.wait_for_turn(ticket, until).await;
+        // The connect timeout does not run while the client waits in the queue.
+        let waited = self.now.since(began);
+        self.deadline = self.deadline.map(|deadline| deadline.after(waited));
+        self.left_queue(began, turn)
+    }
+
+    /// Waits until the process has room for a request that takes as much as a connection, and puts the share of this request into
+    /// `room`.
+    pub(super) async fn wait_for_room(
+        &mut self,
+        room: &OnceCell<Admission>,
+    ) -> Result<(), Unserved> {
+        let began = self.now;
+        self.progress.is_queued = true;
+        let admitted = self.room_in_process(room).await;
+        self.left_queue(began, admitted)?;
+        Ok(self.refresh_service()?)
+    }
+
+    async fn room_in_process(&mut self, room: &OnceCell<Admission>) -> Result<(), Unserved> {
+        let shared = &self.caller.worker.shared;
+        let until = self.now.after(self.service.spec().timeouts.queue());
+        let mut timeout = pin!(sleep_until(shared.clock.instant(until)));
+        let mut waiting: Option<Waiting> = None;
+        let admitted = poll_fn(|cx| {
+            if (self.caller.poll_gone)(cx).is_ready() {
+                return Poll::Ready(Err(Unserved::ClientLeft(WaitPhase::Queue)));
+            }
+            let wakeup = waiting.take().and_then(Waiting::finish);
+            let asked = shared.may_request(cx.waker());
+            wakeup.into_iter().for_each(Wakeup::consume);
+            match asked {
+                Ok(admission) => Poll::Ready(Ok(admission)),
+                Err(longer) => {
+                    waiting = Some(longer);
+                    let timeout = timeout.as_mut().poll(cx);
+                    timeout.map(|()| Err(Refusal::QueueTimeout.into()))
+                }
+            }
+        })
+        .await;
+        self.now = shared.clock.now();
+        room.set(admitted?).ok();
+        Ok(())
+    }
+
+    /// Accounts for a wait that began at this moment.
+    fn left_queue<T>(&mut self, began: Moment, turn: Result<T, Unserved>) -> Result<T, Unserved> {
         self.progress.is_queued = false;
         let waited = self.now.since(began);
-        let counters = state.counters(self.caller.worker.id);
+        let counters = self.service.state().counters(self.caller.worker.id);
         counters.queued(waited);
         match turn {
             Err(Unserved::ClientLeft(_)) => counters.client_aborts.add(1),
@@ -39,8 +89,6 @@ impl Attempts<'_> {
         }
         self.queued += waited;
         self.progress.queued = Some(self.queued);
-        // The connect timeout does not run while the client waits in the queue.
-        self.deadline = self.deadline.map(|deadline| deadline.after(waited));
         turn
     }
 

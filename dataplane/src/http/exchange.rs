@@ -5,12 +5,12 @@
 //! ends, whatever the reason, dropping what it holds releases the endpoint and resets what has not ended. A response may begin, and
 //! end, before the request has been sent whole.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use ballast_core::admit::Refusal;
+use ballast_core::admit::{Admission, Refusal};
 use ballast_core::http::Framing;
 use ballast_core::http1::ResponseKind;
 use ballast_core::http2::ErrorCode;
@@ -185,6 +185,8 @@ pub(super) struct Exchange<'a, 'c> {
     pub(super) prepared: &'a mut Prepared,
     pub(super) client: &'a mut HttpSide<'c>,
     pub(super) timer: &'a mut Timer,
+    /// As in [`Caller`].
+    pub(super) room: Option<&'a OnceCell<Admission>>,
 }
 
 /// What follows an attempt to serve a request.
@@ -424,7 +426,7 @@ impl Exchange<'_, '_> {
             prepared,
             client,
             timer,
-            ..
+            room,
         } = self;
         let worker = &peer.worker;
         let key = peer.key.with_cookie(prepared.facts.cookie);
@@ -451,6 +453,7 @@ impl Exchange<'_, '_> {
                 owner: policy.owner,
             }),
             proxy_header: &|service| peer.proxy_header(service),
+            room: *room,
             poll_gone: &poll_gone,
         };
         let service = Arc::clone(&prepared.service);

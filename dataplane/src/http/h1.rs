@@ -433,6 +433,8 @@ impl Client {
             prepared: &mut prepared,
             client: &mut side,
             timer: &mut self.timer,
+            // Its connection has reserved it.
+            room: None,
         };
         let ended = exchange.run(plan, policy).await;
         drop(side);

@@ -27,6 +27,8 @@ struct Client {
     peer: Rc<Peer>,
     /// How many requests are being served.
     active: Cell<usize>,
+    /// Whether one of them uses the share of the process's room that the connection itself has.
+    share_is_used: Cell<bool>,
     /// When the last one ended.
     idle_since: Cell<Moment>,
     /// The window with which bodies of requests begin.
@@ -79,6 +81,7 @@ async fn run(connection: &mut Connection, peer: &Rc<Peer>, first: Vec<u8>) -> En
     let client = Rc::new(Client {
         peer: Rc::clone(peer),
         active: Cell::new(0),
+        share_is_used: Cell::new(false),
         idle_since: Cell::new(now),
         window: config.window as usize,
     });
@@ -274,18 +277,36 @@ enum Deadline {
 }
 
 /// A request that is being served.
-struct Active(Rc<Client>);
+struct Active {
+    client: Rc<Client>,
+    /// Whether it uses the connection's own share of the process's room.
+    uses_share: Cell<bool>,
+}
 
 impl Active {
     fn new(client: &Rc<Client>) -> Self {
         client.active.set(client.active.get() + 1);
-        Self(Rc::clone(client))
+        Self {
+            client: Rc::clone(client),
+            uses_share: Cell::new(false),
+        }
+    }
+
+    /// Gives the request the connection's own share of the process's room, unless another request has it.
+    fn takes_share(&self) -> bool {
+        if !self.client.share_is_used.replace(true) {
+            self.uses_share.set(true);
+        }
+        self.uses_share.get()
     }
 }
 
 impl Drop for Active {
     fn drop(&mut self) {
-        let client = &self.0;
+        let client = &self.client;
+        if self.uses_share.get() {
+            client.share_is_used.set(false);
+        }
         client.active.set(client.active.get() - 1);
         client
             .idle_since

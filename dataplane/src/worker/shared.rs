@@ -7,13 +7,13 @@ use std::net::SocketAddr;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
+use std::task::Waker;
 use std::thread::{self, ThreadId};
 
-use ballast_core::admit::{Admission, AdmitState, Limits, Refusal};
+use ballast_core::admit::{Admission, AdmitState, Limits, Waiting};
 use ballast_core::counters;
 use ballast_core::counters::{PerWorker, WorkerId};
 use ballast_core::endpoint::EndpointState;
-use ballast_core::moment::Moment;
 use ballast_core::overrides::OverrideChange;
 use ballast_core::table::HttpVersion;
 use tokio::runtime::{LocalRuntime, RuntimeMetrics};
@@ -175,15 +175,15 @@ impl Shared {
         version == HttpVersion::H1 || self.room.memory.is_some()
     }
 
-    /// Counts a request of HTTP/2 that takes as much as a connection. A quarter of the process's limit is left to connections: a
-    /// client may have many requests, and another one shall still be able to connect.
-    pub(crate) fn admit_stream(&self, now: Moment) -> Result<Admission, Refusal> {
-        let most = self.most.load(Ordering::Relaxed);
-        let limits = Limits {
-            connections: Some(most - most / 4),
-            ..Limits::default()
-        };
-        self.admit.admit_peer(&limits, now, None)
+    /// Counts a request of HTTP/2 that takes as much as a connection, if there is room for it.
+    pub(crate) fn admit_request(&self) -> Option<Admission> {
+        self.admit.admit_request(self.most.load(Ordering::Relaxed))
+    }
+
+    /// Like [`Shared::admit_request`], for a request that waits for room.
+    pub(crate) fn may_request(&self, waker: &Waker) -> Result<Admission, Waiting> {
+        self.admit
+            .may_request(self.most.load(Ordering::Relaxed), waker)
     }
 
     /// Counts the tasks of this thread's runtime until the returned guard is dropped.

@@ -99,6 +99,62 @@ fn streams_count_for_the_limit_of_the_process_and_leave_room_for_others() {
     );
 }
 
+/// [`slow_and_fast`] with room for 20, of which 16 idle clients take a place each. A client of HTTP/2 is connected.
+fn crowded(queue: &str) -> (Gate, strict::Endpoint, Ballast, Vec<Http1>, Raw) {
+    let gate = Gate::default();
+    let (text, slow) = slow_and_fast(&gate);
+    let timeouts = format!("name: slow, timeouts: {{queue: {queue}}}");
+    let text = text.replace("name: slow", &timeouts);
+    let ballast = serve_as(&text, 1, |config| config.max_connections = Some(20));
+    let [f, g] = both(&ballast);
+    let idle = || {
+        let mut client = Http1::to(g);
+        assert_eq!(client.get("/").text(), "fast");
+        client
+    };
+    let idle = (0..16).map(|_| idle()).collect();
+    (gate, slow, ballast, idle, Raw::to(f))
+}
+
+/// Clients of HTTP/1 are served as long as there is room, and wait in the backlog then. So do requests of one connection.
+#[test]
+fn requests_find_room_beside_many_idle_clients_and_wait_where_there_is_none() {
+    let (gate, slow, ballast, mut idle, mut client) = crowded("30s");
+    for stream in [1, 3, 5, 7] {
+        client.get(stream, "/");
+    }
+    ballast.until(|_| slow.connections() == 4);
+    client.get(9, "/");
+    assert!(client.ping([1; 8]));
+    ballast.until(|ballast| ballast.running.shared().admit.waiting() == 1);
+    assert_eq!(slow.connections(), 4, "the process is full");
+    // A quarter of what they leave is for other clients.
+    idle.truncate(14);
+    ballast.until(|_| slow.connections() == 5);
+    gate.open();
+    for stream in [1, 3, 5, 7, 9] {
+        assert_eq!(client.message(stream).text(), "slow", "{stream}");
+    }
+}
+
+#[test]
+fn a_request_waits_for_room_as_long_as_in_the_queue_of_its_service() {
+    let (_gate, slow, ballast, _idle, mut client) = crowded("300ms");
+    for stream in [1, 3, 5, 7] {
+        client.get(stream, "/");
+    }
+    ballast.until(|_| slow.connections() == 4);
+    client.get(9, "/");
+    assert_eq!(client.message(9).status(), 503);
+    // One that is given up waits no longer.
+    client.get(11, "/");
+    client.reset(11, CANCEL);
+    assert!(client.ping([1; 8]));
+    let waiting = |ballast: &Ballast| ballast.running.shared().admit.waiting();
+    ballast.until(|ballast| waiting(ballast) == 0);
+    assert_eq!(slow.connections(), 4);
+}
+
 /// `http2: {streams, memory}` of a frontend.
 #[test]
 fn a_frontend_says_how_many_streams_and_how_much_memory_a_client_may_have() {

@@ -425,6 +425,102 @@ fn no_loop_sleeps_for_ever() {
     assert_eq!((state.current(), state.peak()), (0, 1));
 }
 
+/// Of the room that connections leave, requests get three quarters, rounded up.
+#[test]
+fn requests_leave_room_for_connections_and_find_room_beside_many() {
+    for (most, connections, requests) in [
+        (20, 0, 15),
+        (20, 1, 15),
+        (20, 10, 8),
+        (20, 16, 3),
+        (20, 19, 1),
+        (20, 20, 0),
+        (1, 0, 1),
+        (0, 0, 0),
+        // The limit has fallen.
+        (10, 12, 0),
+    ] {
+        let state = state();
+        let limits = Limits::default();
+        let admit = || state.admit_peer(&limits, NOW, None).unwrap();
+        let _inside: Vec<_> = (0..connections).map(|_| admit()).collect();
+        let served: Vec<_> = std::iter::from_fn(|| state.admit_request(most)).collect();
+        assert_eq!(served.len(), requests, "{connections} of {most}");
+        assert_eq!(state.current() as usize, connections + requests);
+        drop(served);
+        assert_eq!(state.current() as usize, connections);
+    }
+}
+
+#[test]
+fn a_waiting_request_is_woken_after_the_accept_loops() {
+    let state = state();
+    let limits = Limits {
+        connections: Some(1),
+        ..Limits::default()
+    };
+    let woken: Vec<_> = (0..3).map(|_| Arc::new(Woken::default())).collect();
+    let [request, other, accept_loop] = [0, 1, 2].map(|at| Waker::from(Arc::clone(&woken[at])));
+    let called = || [0, 1, 2].map(|at| woken[at].0.load(Ordering::SeqCst));
+    let inside = state.admit_peer(&limits, NOW, None).unwrap();
+    let waiting = state.may_request(1, &request).unwrap_err();
+    let _behind = state.may_request(1, &other).unwrap_err();
+    let Accept::WhenReleased(loops) = state.may_accept(&limits, NOW, &accept_loop) else {
+        panic!("there is no room");
+    };
+    drop(inside);
+    assert_eq!(called(), [0, 0, 1]);
+    // There was no connection for it.
+    drop(loops);
+    assert_eq!(called(), [1, 0, 1]);
+    waiting.finish().expect("it was called").consume();
+    let admission = state.may_request(1, &request).unwrap();
+    assert_eq!(called(), [1, 0, 1]);
+    drop(admission);
+    assert_eq!(called(), [1, 1, 1]);
+}
+
+#[test]
+fn no_request_sleeps_for_ever_beside_accept_loops() {
+    const MOST: u32 = 3;
+    let state = state();
+    let limits = Limits {
+        connections: Some(MOST),
+        ..Limits::default()
+    };
+    let accept = |waker: &Waker| match state.may_accept(&limits, NOW, waker) {
+        Accept::Now(permit) => Ok(permit.used()),
+        Accept::WhenReleased(waiting) => Err(waiting),
+        Accept::At(_) => unreachable!("there is no rate"),
+    };
+    let request = |waker: &Waker| state.may_request(MOST, waker);
+    let serve = |ask: &dyn Fn(&Waker) -> Result<Admission, Waiting>| {
+        let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+        let mut served = 0;
+        while served < 2_000 {
+            match ask(&waker) {
+                Ok(admission) => {
+                    std::thread::yield_now();
+                    drop(admission);
+                    served += 1;
+                }
+                Err(waiting) => {
+                    std::thread::park();
+                    waiting.finish().into_iter().for_each(Wakeup::consume);
+                }
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| serve(&accept));
+            scope.spawn(|| serve(&request));
+        }
+    });
+    assert_eq!((state.current(), state.waiting()), (0, 0));
+    assert!(state.peak() <= MOST);
+}
+
 #[test]
 fn every_refusal_has_its_own_word_and_place() {
     for (place, refusal) in Refusal::ALL.into_iter().enumerate() {

@@ -1,11 +1,11 @@
 //! One request of an HTTP/2 client: from its head to the end of the response.
 
+use std::cell::OnceCell;
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use ballast_core::admit::{Admission, Refusal};
 use ballast_core::http::{Field, Framing, Host, Request, Scheme, Version};
 use ballast_core::http2::{ErrorCode, Head, Reset};
 use ballast_core::plan::{Frontend, HttpFrontend};
@@ -31,14 +31,14 @@ struct Open {
 
 impl Drop for Open {
     fn drop(&mut self) {
-        self.account.close(&self.active.0.peer);
+        self.account.close(&self.active.client.peer);
     }
 }
 
 /// Serves the request.
 pub(super) async fn serve_request(active: Active, stream: Stream) {
-    let peer = Rc::clone(&active.0.peer);
-    let window = active.0.window;
+    let peer = Rc::clone(&active.client.peer);
+    let window = active.client.window;
     peer.requests.set(peer.requests.get() + 1);
     let is_first = peer.requests.get() == 1;
     // The client may have given the request up already.
@@ -70,21 +70,13 @@ pub(super) async fn serve_request(active: Active, stream: Stream) {
         }
         NextStep::Forward(mut prepared) => {
             prepared.received = received;
-            let _admission = match admit(active, &prepared) {
-                Ok(admission) => admission,
-                Err(refusal) => {
-                    let ended = Ended::Unserved(refusal.into());
-                    let finished = finish(&peer, &ended, &prepared, &stream, account, &mut timer);
-                    return Box::pin(finished).await;
-                }
-            };
             let policy = IdlePolicy::of(&peer, is_first, &prepared.service, &prepared.facts);
             let has_body = prepared.framing.has_body();
             let window = if has_body { window } else { 0 };
             let mut client = H2::new(stream, window, peer.share());
             client.expect_body();
             let forwarded = forward(
-                &peer,
+                active,
                 &mut prepared,
                 client,
                 policy,
@@ -99,7 +91,7 @@ pub(super) async fn serve_request(active: Active, stream: Stream) {
 }
 
 async fn forward(
-    peer: &Peer,
+    active: &Active,
     prepared: &mut Prepared,
     client: H2,
     policy: IdlePolicy,
@@ -107,10 +99,13 @@ async fn forward(
     account: &mut Account,
     timer: &mut Timer,
 ) {
+    let peer = &*active.client.peer;
     let mut side = HttpSide::H2(client);
+    let room = OnceCell::new();
     let exchange = Exchange {
         peer,
         account,
+        room: needs_room(active, prepared).then_some(&room),
         prepared,
         client: &mut side,
         timer,
@@ -197,15 +192,11 @@ fn account(peer: &Peer, head: &Head, now: Micros) -> Account {
     Account::of(peer, host, line, now, now)
 }
 
-/// Counts the request among the connections of the process, if it takes one: the first request of a connection uses what the
-/// connection itself has reserved.
-fn admit(active: &Active, prepared: &Prepared) -> Result<Option<Admission>, Refusal> {
-    let client = &active.0;
-    let shared = &client.peer.worker.shared;
-    if client.active.get() <= 1 || !shared.counts_stream(prepared.version) {
-        return Ok(None);
-    }
-    shared.admit_stream(shared.clock.soon()).map(Some)
+/// Whether the request counts among the connections of the process: one request of a connection uses what the connection itself has
+/// reserved.
+fn needs_room(active: &Active, prepared: &Prepared) -> bool {
+    let shared = &active.client.peer.worker.shared;
+    shared.counts_stream(prepared.version) && !active.takes_share()
 }
 
 /// Decides what becomes of the request.
