@@ -193,8 +193,6 @@ pub struct Service {
     pub rival: Option<Rival>,
     /// The addresses and ports that it was given.
     pub allocated: Option<Allocated>,
-    /// Whether a build of Ballast that did not write [`Service::allocated`] has published it.
-    pub was_published: bool,
     /// The state that the publisher compares with the state that it would write.
     pub publication: Publication,
 }

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use super::context::Context;
 use super::grant::{Grant, PortGrant};
-use super::has::{Has, is_without_place};
+use super::has::{fits, is_without_place, kept_without_place};
 use super::hosts::Hosts;
 use super::nodes::ThisNode;
 use super::notice::Reason;
@@ -25,7 +25,7 @@ use super::shared_ports::{self, SharedPorts, oldest_that_asks, shared_name, shar
 use super::site::{Reach, Site};
 use super::status::{Allotment, PoolRow, Status};
 use super::taken_ports::{NodeSet, TakenPorts};
-use crate::allocation::{Allocation, At, NodePort};
+use crate::allocation::{Allocated, Allocation, At, NodePort};
 use crate::observe::{Key, ServiceKind};
 use crate::settings::{HostOwnership, Settings};
 
@@ -107,8 +107,8 @@ impl<'c, 'a> Giving<'c, 'a> {
             Some((since, Keeper::Shared(secure)))
         });
         let services = self.order.iter().filter_map(|index| {
-            let since = Has::since(self.grants.get(*index)?.service())?;
-            Some((since, Keeper::Service(*index)))
+            let allocated = self.grants.get(*index)?.service().allocated.as_ref()?;
+            Some((allocated.since, Keeper::Service(*index)))
         });
         // A stable order: those that have it for the same time stay ordered by age.
         let mut by_time: Vec<(i64, Keeper)> = shared.chain(services).collect();
@@ -126,14 +126,17 @@ impl<'c, 'a> Giving<'c, 'a> {
             return;
         };
         let plan = Arc::clone(&grant.plan);
-        let Some(has) = Has::of(&plan.service) else {
+        let Some(Allocated {
+            allocation: has, ..
+        }) = &plan.service.allocated
+        else {
             return;
         };
         let owner = plan.service.key.to_string();
         if grant.site.is_none() && grant.is_balancer() {
             // It has no place now, and gets it back when its nodes return.
             if is_without_place(&plan)
-                && let Some(allocation) = has.without_place(&plan)
+                && let Some(allocation) = kept_without_place(&plan)
             {
                 self.taken.hold(&allocation.ports, &allocation.at, &owner);
                 grant.status.allotment = Some(Allotment::Given(allocation));
@@ -144,17 +147,15 @@ impl<'c, 'a> Giving<'c, 'a> {
         if let Some(asked) = &plan.asked {
             // Pools may list addresses of nodes. So what a pool gave is given at no node, and what a Service has at nodes, until a
             // pool gives it an address, is given by no pool.
-            match (&asked.kept, has) {
-                (Some(kept), Has::Allocated(_)) => {
+            match &asked.kept {
+                Some(kept) => {
                     self.taken
                         .hold(&kept.ports, &At::of(&kept.addresses), &owner);
                 }
-                (None, Has::Allocated(of_nodes))
-                    if of_nodes.pool.is_none() && asked.has_node_addresses =>
-                {
-                    self.taken.hold(&of_nodes.ports, &of_nodes.at, &owner);
+                None if has.pool.is_none() && asked.has_node_addresses => {
+                    self.taken.hold(&has.ports, &has.at, &owner);
                 }
-                _ => {}
+                None => {}
             }
             return;
         }
@@ -168,19 +169,18 @@ impl<'c, 'a> Giving<'c, 'a> {
         };
         let plan = Arc::clone(&grant.plan);
         // One that does not fit asks for something else itself.
-        let Some(has) = Has::of(&plan.service).filter(|has| has.fits(grant)) else {
+        let has = plan.service.allocated.as_ref().map(|one| &one.allocation);
+        let Some(has) = has.filter(|has| fits(has, grant)) else {
             return;
         };
         let name = plan.service.key.to_string();
-        if let Has::Allocated(allocation) = has {
-            self.taken.hold(&plan.unread, &allocation.at, &name);
-            grant.unread.clone_from(&plan.unread);
-        }
+        self.taken.hold(&plan.unread, &has.at, &name);
+        grant.unread.clone_from(&plan.unread);
         let set = NodeSet::of(&self.context.nodes, grant.site.as_ref());
         let reach = grant.site.as_ref().unwrap_or(&Site::EVERYWHERE).reach();
         let mut lost = Vec::new();
         for (port, state) in plan.ports.iter().zip(&mut grant.ports) {
-            if !has.contains(port.port) {
+            if !has.ports.contains(&port.port) {
                 continue;
             }
             *state = PortGrant::Given;
@@ -217,6 +217,7 @@ impl<'c, 'a> Giving<'c, 'a> {
                     }
                     grant.give_asked();
                     grant.is_kept = true;
+                    grant.tell_portless(&given);
                 }
                 Err(refusal) => {
                     let why = match pooled::falls_back(self.context, grant, &refusal) {
@@ -402,7 +403,10 @@ fn write_down(settings: &Settings, grant: &mut Grant) {
     let kept = [false, true].into_iter().zip(grant.keeps_routes);
     let kept = kept.filter(|(_, keeps)| *keeps);
     routes.extend(kept.map(|(secure, _)| shared_number(settings, secure)));
-    if ports.is_empty() && routes.is_empty() {
+    let site = grant.site.as_ref();
+    let pool = site.and_then(|site| site.pool.clone());
+    // What a pool gave stays with the Service, also while others have every port that it asks for.
+    if ports.is_empty() && routes.is_empty() && pool.is_none() {
         return;
     }
     let service = &grant.plan.service;
@@ -414,10 +418,9 @@ fn write_down(settings: &Settings, grant: &mut Grant) {
         let others = before.allocation.routes.iter();
         routes.extend(others.filter(|number| !own.contains(number)));
     }
-    let site = grant.site.as_ref();
     grant.status.allotment = Some(Allotment::Given(Allocation {
         at: site.map_or(At::Node, Site::at),
-        pool: site.and_then(|site| site.pool.clone()),
+        pool,
         ports,
         routes,
     }));

@@ -156,6 +156,11 @@ fn find<'a>(
     let mut selected = Selected(Vec::new());
     let mut ways: BTreeMap<(&str, Announce), Option<Way<'a>>> = BTreeMap::new();
     let mut found: BTreeMap<IpAddr, Found<'a>> = BTreeMap::new();
+    let of_nodes = context.observed.nodes.values().flat_map(|node| {
+        let addresses = node.internal.iter().chain(&node.external);
+        addresses.map(move |address| (*address, &*node.name))
+    });
+    let of_nodes: BTreeMap<IpAddr, &str> = of_nodes.collect();
     for grant in grants.iter().filter(|grant| grant.has_ports()) {
         let Some(site) = &grant.site else { continue };
         let (ListenAt::Pool(addresses), Some(pool)) = (&site.at, &site.pool) else {
@@ -172,6 +177,10 @@ fn find<'a>(
         let nodes = selected.nodes(context, site.chosen.as_ref(), way);
         // A loopback address never leaves its host, and the announcer refuses a file that has one.
         for address in addresses.iter().filter(|address| !address.is_loopback()) {
+            if let Some(node) = of_nodes.get(address) {
+                notices.push(of_a_node(grant, *address, node));
+                continue;
+            }
             let new = || Found {
                 way: way.clone(),
                 grants: Vec::new(),
@@ -186,6 +195,14 @@ fn find<'a>(
 fn not_selected(grant: &Grant, pool: &str) -> Notice {
     let message = format!(
         "the addresses of pool {pool} are not announced: no L2Advertisement and no BGPAdvertisement is for it; add its name to `ipAddressPools` of one"
+    );
+    let about = About::Service(grant.service().key.clone());
+    Notice::warning(about, Reason::NotAnnounced, message)
+}
+
+fn of_a_node(grant: &Grant, address: IpAddr, node: &str) -> Notice {
+    let message = format!(
+        "{address} is not announced: it is an address of node {node}, which would lose it to another node; list it in `reserve` of its pool, and make the Service anew"
     );
     let about = About::Service(grant.service().key.clone());
     Notice::warning(about, Reason::NotAnnounced, message)

@@ -7,58 +7,23 @@ use super::placement::published;
 use super::service_plan::ServicePlan;
 use super::site::{ListenAt, Site};
 use super::status::Verdict;
-use crate::allocation::{Allocated, Allocation, At, NodePort};
-use crate::observe::{Service, ServiceKind};
+use crate::allocation::{Allocation, At};
+use crate::observe::ServiceKind;
 
-pub(super) enum Has<'a> {
-    Allocated(&'a Allocation),
-    /// A build that did not say what was given has published the Service: everything that it asks for.
-    Published,
+/// Whether the Service is to listen at the addresses that it has.
+pub(super) fn fits(has: &Allocation, grant: &Grant) -> bool {
+    let at = grant.site.as_ref().map_or(At::Node, Site::at);
+    has.at == at
 }
 
-impl<'a> Has<'a> {
-    pub(super) fn of(service: &'a Service) -> Option<Self> {
-        match &service.allocated {
-            Some(Allocated { allocation, .. }) => Some(Self::Allocated(allocation)),
-            None => service.was_published.then_some(Self::Published),
-        }
-    }
-
-    /// When the Service was given what it has.
-    pub(super) fn since(service: &Service) -> Option<i64> {
-        match &service.allocated {
-            Some(allocated) => Some(allocated.since),
-            None => service.was_published.then_some(service.created).flatten(),
-        }
-    }
-
-    pub(super) fn contains(&self, port: NodePort) -> bool {
-        match self {
-            Self::Allocated(allocation) => allocation.ports.contains(&port),
-            Self::Published => true,
-        }
-    }
-
-    /// Whether the Service is to listen at the addresses that it has.
-    pub(super) fn fits(&self, grant: &Grant) -> bool {
-        match (self, &grant.site) {
-            (Self::Allocated(allocation), Some(site)) => allocation.at == site.at(),
-            (Self::Allocated(allocation), None) => allocation.at == At::Node,
-            (Self::Published, _) => true,
-        }
-    }
-
-    /// What a Service keeps while it has no place: the ports that it still has in its spec. `None`: it asks for other addresses.
-    pub(super) fn without_place(&self, plan: &ServicePlan) -> Option<Allocation> {
-        let Self::Allocated(allocation) = self else {
-            return None;
-        };
-        let fits = plan.asks_at.as_ref().is_none_or(|at| *at == allocation.at);
-        fits.then(|| Allocation {
-            ports: plan.unread.clone(),
-            ..Allocation::clone(allocation)
-        })
-    }
+/// What a Service keeps while it has no place: the ports that it still has in its spec. `None`: it asks for other addresses.
+pub(super) fn kept_without_place(plan: &ServicePlan) -> Option<Allocation> {
+    let has = &plan.service.allocated.as_ref()?.allocation;
+    let fits = plan.asks_at.as_ref().is_none_or(|at| *at == has.at);
+    fits.then(|| Allocation {
+        ports: plan.unread.clone(),
+        ..Allocation::clone(has)
+    })
 }
 
 /// Whether a LoadBalancer that is ours cannot be served anywhere now.

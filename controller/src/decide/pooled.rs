@@ -8,13 +8,13 @@ use std::sync::Arc;
 use super::asks::{self, Asked};
 use super::context::Context;
 use super::grant::Grant;
-use super::has::{Has, is_without_place};
+use super::has::{is_without_place, kept_without_place};
 use super::nodes::{self, ThisNode};
 use super::notice::Reason;
 use super::placement::at_nodes;
 use super::service_plan::ServicePlan;
 use super::site::{ListenAt, Site};
-use super::status::{PoolRow, Verdict};
+use super::status::{PoolRow, Status, Verdict};
 use super::taken_ports::TakenPorts;
 use crate::allocation::{At, FromPool, NodePort};
 use crate::pools::{self, Ask, Displaced, Given, Refusal, Reservation, Taken, give_all};
@@ -146,7 +146,7 @@ fn followed(
 fn may_hold(plan: &ServicePlan) -> bool {
     match &plan.asked {
         Some(asked) => asked.held.is_some(),
-        None => is_without_place(plan) && Has::of(&plan.service).is_some(),
+        None => is_without_place(plan) && plan.service.allocated.is_some(),
     }
 }
 
@@ -161,8 +161,10 @@ fn held(plan: &ServicePlan) -> Option<(Ask, pools::Held)> {
             .map(|held| (asked.ask.clone(), held));
     }
     let service = &plan.service;
-    let has = Has::of(service).filter(|_| is_without_place(plan))?;
-    has.without_place(plan)?.pool?;
+    if !is_without_place(plan) {
+        return None;
+    }
+    kept_without_place(plan)?.pool?;
     let held = asks::held(service)?;
     let ask = Ask {
         service: service.key.clone(),
@@ -299,6 +301,17 @@ impl Grant {
             at: ListenAt::Pool(given.addresses.clone()),
             pool: Some(pool),
         });
+    }
+
+    /// Says of a Service whose every port is refused that nothing leads to it. Its addresses stay its own.
+    pub(super) fn tell_portless(&mut self, given: &Given) {
+        let has_some = self.has_ports() || self.has_routes() || !self.unread.is_empty();
+        if let Some(refusal) = given.refused.first().filter(|_| !has_some) {
+            self.status = Status {
+                port_errors: std::mem::take(&mut self.status.port_errors),
+                ..Status::pending(self.service(), refusal.to_string())
+            };
+        }
     }
 
     /// Lets a Service that no pool gives addresses listen at those of nodes, or says why it cannot.

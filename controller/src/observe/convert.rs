@@ -121,11 +121,6 @@ pub(crate) fn service(from: core::Service) -> Result<Service, String> {
         ingress: ingress.filter_map(|one| one.ip.or(one.hostname)).collect(),
         status_managers: status_managers.filter_map(|one| one.manager).collect(),
         rival,
-        was_published: allocated.is_none()
-            && publication.allocated.is_none()
-            && publication
-                .programmed
-                .is_some_and(|condition| condition.is_true),
         allocated,
         publication,
     })

@@ -80,12 +80,14 @@ pub fn give(pools: &Pools, taken: &Taken, ask: &Ask) -> Result<Given, Refusal> {
     // At most one of each family.
     let reserved: BTreeMap<Family, IpAddr> = reserved.map(|one| (Family::of(one), one)).collect();
     let reserved: Vec<IpAddr> = reserved.into_values().collect();
-    if !reserved.is_empty()
-        && let Ok(given) = requested(pools, taken, ask, &reserved)
-    {
-        return Ok(given);
+    if reserved.is_empty() {
+        return choose(pools, taken, ask);
     }
-    choose(pools, taken, ask)
+    requested(pools, taken, ask, &reserved).or_else(|refusal| {
+        let mut given = choose(pools, taken, ask)?;
+        given.refused.push(refusal);
+        Ok(given)
+    })
 }
 
 /// What a Service has, if that is all that it asks for. Then it is given the same, whatever others have, while nobody else uses a port
@@ -110,7 +112,9 @@ pub fn settled(pools: &Pools, held: &Held, ask: &Ask) -> Option<Given> {
 /// What a Service keeps of what it has; `None`: it asks for something that excludes that, or nobody knows of which pool it is.
 pub(super) fn remaining(pools: &Pools, held: &Held, ask: &Ask) -> Option<Held> {
     let mut remaining = held.clone();
-    if held.pool.is_empty() {
+    if let Some(entry) = heir(pools, held) {
+        remaining.pool = entry.pool.name.clone();
+    } else if held.pool.is_empty() {
         // Addresses that another build or implementation gave are those of the pool that lists them.
         let mut listed = held.addresses.iter().filter_map(|one| pools.of(*one));
         let entry = listed.next()?;
@@ -131,6 +135,14 @@ pub(super) fn remaining(pools: &Pools, held: &Held, ask: &Ask) -> Option<Held> {
         && !remaining.addresses.is_empty()
         && !remaining.addresses.iter().any(is_excluded);
     stays.then_some(remaining)
+}
+
+/// The pool that lists all addresses which another pool gave, and lists no more: that one was renamed, or its range was moved.
+fn heir<'a>(pools: &'a Pools, held: &Held) -> Option<&'a Entry> {
+    let entry = pools.of(*held.addresses.first()?)?;
+    let mut rest = held.addresses.iter();
+    let lists_all = rest.all(|one| pools.of(*one).is_some_and(|of| std::ptr::eq(of, entry)));
+    (lists_all && !held.pool.is_empty() && entry.pool.name != held.pool).then_some(entry)
 }
 
 /// What a Service keeps, and what it has come to ask for beside it: ports, and an address of its second family from the same pool.

@@ -145,7 +145,8 @@ impl Taken {
         };
         let mut held: Vec<_> = held.into_iter().collect();
         held.sort_by(|(ask, held), (other, of_other)| {
-            let since = |held: &Held| (held.since.is_none(), held.since);
+            // What was written down counts before what is only published, which anybody may have written.
+            let since = |held: &Held| (held.pool.is_empty(), held.since.is_none(), held.since);
             (since(held), ask.age()).cmp(&(since(of_other), other.age()))
         });
         let mut displaced = Vec::new();

@@ -189,8 +189,7 @@ impl AdmitState {
         Some(Admission {
             state: Arc::clone(self),
             client: None,
-            unused_rate: None,
-            is_request: true,
+            also: Also::Request,
         })
     }
 
@@ -276,8 +275,7 @@ impl AdmitState {
         Ok(Permit(Admission {
             state: Arc::clone(self),
             client: None,
-            unused_rate: limits.rate,
-            is_request: false,
+            also: limits.rate.map_or(Also::Nothing, Also::UnusedRate),
         }))
     }
 
@@ -411,7 +409,7 @@ impl Permit {
     /// Turns the permit into an admission, when there is nothing more to check, as for the process's own limit.
     pub fn used(self) -> Admission {
         let Self(mut admission) = self;
-        admission.unused_rate = None;
+        admission.also = Also::Nothing;
         admission.state.note_peak();
         admission
     }
@@ -424,9 +422,17 @@ pub struct Admission {
     state: Arc<AdmitState>,
     /// The client's entry in the limits per client.
     client: Option<ClientKey>,
-    /// The rate at which a token was taken for a connection that has not been accepted yet.
-    unused_rate: Option<u32>,
-    is_request: bool,
+    also: Also,
+}
+
+/// What an admission has taken beside the room of a connection. An admission is a part of every UDP flow, so it is small.
+#[derive(Debug)]
+enum Also {
+    Nothing,
+    /// A token of this rate, for a connection that has not been accepted yet.
+    UnusedRate(u32),
+    /// Room of requests.
+    Request,
 }
 
 impl Admission {
@@ -448,11 +454,10 @@ impl Admission {
 impl Drop for Admission {
     fn drop(&mut self) {
         self.state.uncount_client(self.client.take());
-        if let Some(rate) = self.unused_rate {
-            self.state.rate.give_back(rate);
-        }
-        if self.is_request {
-            self.state.requests.subtract(Ordering::SeqCst);
+        match self.also {
+            Also::Nothing => {}
+            Also::UnusedRate(rate) => self.state.rate.give_back(rate),
+            Also::Request => self.state.requests.subtract(Ordering::SeqCst),
         }
         self.state.release();
     }

@@ -354,6 +354,25 @@ fn a_publisher_in_wrong_hands_changes_nothing_of_a_service_but_what_is_its_own()
         }
         corner.until_published("web", &[&node.address()]);
         corner.patch("Service", "web", &metadata(json!({"finalizers": [ours]})));
+
+        // It becomes an alias, of which the publisher wants nothing and changes nothing.
+        let alias = json!({"spec": {
+            "type": "ExternalName", "externalName": "shop.invalid", "clusterIP": null, "clusterIPs": null,
+            "ipFamilies": null, "ipFamilyPolicy": null,
+        }});
+        corner.patch("Service", "web", &alias);
+        for change in [
+            json!({"externalName": "evil.example"}),
+            json!({"selector": {"app": "mine"}}),
+            json!({"ports": [{"port": 81}]}),
+            json!({"externalIPs": ["192.0.2.1"]}),
+        ] {
+            let refused = patch("", &json!({"spec": change})).expect_err("not its own");
+            assert_eq!(refused.code, 403, "{change}: {}", refused.message);
+        }
+        until("its finalizer is gone", || {
+            corner.service("web")["metadata"]["finalizers"].is_null()
+        });
         corner.delete("Service", "web");
         until("it is gone", || corner.read("Service", "web").is_none());
     });

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ballast_controller::allocation::{Allocation, At, NodePort};
-use ballast_controller::decide::{Allotment, Desired, Reason, Verdict, decide};
+use ballast_controller::decide::{Allotment, Desired, Ingress, Reason, Verdict, decide};
 use ballast_controller::observe::{Key, Observed};
 use ballast_controller::settings::{Role, Settings};
 use ballast_core::table::RoutingTable;
@@ -56,17 +56,27 @@ impl Cluster {
         assert_eq!(observed.take_file("x.yaml", &text), []);
         for (key, service) in &mut observed.services {
             let before = self.observed.services.get(key);
-            let before = before.filter(|before| before.uid == service.uid);
-            let allocated = before.and_then(|before| before.allocated.clone());
-            Arc::make_mut(service).allocated = allocated;
+            if let Some(before) = before.filter(|before| before.uid == service.uid) {
+                let service = Arc::make_mut(service);
+                service.allocated.clone_from(&before.allocated);
+                service.ingress.clone_from(&before.ingress);
+                service.status_managers.insert("ballast".to_owned());
+            }
         }
         let desired = decide(&observed, &publisher());
         for status in &desired.statuses {
-            if let Some(service) = observed.services.get_mut(&status.service)
-                && !matches!(status.allotment, Some(Allotment::Given(_)))
-            {
-                Arc::make_mut(service).allocated = None;
+            let Some(service) = observed.services.get_mut(&status.service) else {
+                continue;
+            };
+            let service = Arc::make_mut(service);
+            if !matches!(status.allotment, Some(Allotment::Given(_))) {
+                service.allocated = None;
             }
+            let published = status.ingress.iter().map(|one| match one {
+                Ingress::Ip(address) => address.to_string(),
+                Ingress::Hostname(name) => name.clone(),
+            });
+            service.ingress = published.collect();
         }
         give(&mut observed, &publisher(), 1);
         self.observed = observed;
@@ -298,11 +308,13 @@ fn reasons(desired: &Desired) -> Result<(), TestCaseError> {
     for status in &desired.statuses {
         if status.verdict == Verdict::Pending {
             prop_assert!(!status.why.is_empty());
-            prop_assert!(
-                matches!(status.allotment, Some(Allotment::Failed(_))),
-                "{:?}",
-                status
-            );
+            let has_no_port = match &status.allotment {
+                Some(Allotment::Failed(_)) => true,
+                // It keeps the addresses of a pool while others have every port that it asks for.
+                Some(Allotment::Given(kept)) => kept.pool.is_some() && kept.ports.is_empty(),
+                None => false,
+            };
+            prop_assert!(has_no_port, "{:?}", status);
             let mut notices = desired.notices.iter();
             prop_assert!(notices.any(|notice| notice.reason == Reason::AllocationFailed));
         }
@@ -341,6 +353,54 @@ fn an_older_service_that_adds_a_port_of_a_younger_one_keeps_what_it_has_and_gets
     cluster.settle();
     let given = &cluster.given()[&Key::new("shop", "s0")];
     assert_eq!(given.to_string(), "addresses=node ports=80/TCP,8443/TCP");
+}
+
+/// Also by an edit that leaves it no port of its own: then it has its address, and waits.
+#[test]
+fn an_older_service_takes_no_port_from_one_that_shares_its_address() {
+    let mut cluster = Cluster {
+        pools: 1,
+        ..Cluster::default()
+    };
+    let wish = |port, created| Wish {
+        ports: BTreeSet::from([port]),
+        annotation: "ballast.dev/sharing-key: k",
+        balanced: true,
+        created,
+    };
+    let [older, younger] = [Key::new("shop", "s0"), Key::new("bank", "s5")];
+    let given = |cluster: &Cluster, key| cluster.given().get(key).map(ToString::to_string);
+    cluster.services.insert("s0".to_owned(), wish(81, 0));
+    cluster.settle();
+    cluster.services.insert("s5".to_owned(), wish(82, 1));
+    cluster.settle();
+    let alone = "addresses=192.0.2.1 pool=edge";
+    for (key, port) in [(&older, 81), (&younger, 82)] {
+        let text = given(&cluster, key);
+        assert_eq!(text, Some(format!("{alone} ports={port}/TCP")));
+    }
+    for (edited, created, port) in [("s0", 0, 82), ("s5", 1, 81)] {
+        let before = cluster.clone();
+        cluster
+            .services
+            .insert(edited.to_owned(), wish(port, created));
+        // By several decisions, each of which reads the statuses that the one before wrote.
+        for _ in 0..3 {
+            let desired = cluster.settle();
+            reasons(&desired).expect("a reason");
+            let (edited, other) = match created {
+                0 => (&older, &younger),
+                _ => (&younger, &older),
+            };
+            assert_eq!(given(&cluster, edited).as_deref(), Some(alone));
+            assert_eq!(given(&cluster, other), given(&before, other));
+            let mut statuses = desired.statuses.iter();
+            let status = statuses.find(|one| one.service == *edited).expect("it");
+            assert_eq!(status.verdict, Verdict::Pending);
+            assert!(status.ingress.is_empty());
+        }
+        cluster = before;
+    }
 }
 
 #[test]
