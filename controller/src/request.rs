@@ -1,7 +1,9 @@
 //! Requests to the API server: their time limit and their parameters, and the meaning of its refusals.
 
+use std::error::Error;
 use std::fmt::Debug;
 use std::future::Future;
+use std::iter;
 use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
@@ -63,6 +65,26 @@ pub(crate) fn patch() -> PatchParams {
 /// The parameters of a server-side apply. With `force` a field that another manager owns becomes ours.
 pub(crate) fn apply(force: bool) -> PatchParams {
     PatchParams { force, ..patch() }
+}
+
+/// An error with all its causes: "client error (Connect)" alone says little.
+pub(crate) fn words(error: &dyn Error) -> String {
+    let causes = iter::successors(error.source(), |error| (*error).source());
+    causes.fold(error.to_string(), |mut words, cause| {
+        let cause = cause.to_string();
+        if !words.contains(&cause) {
+            words.push_str(": ");
+            words.push_str(&cause);
+        }
+        words
+    })
+}
+
+/// Whether a right is missing. A namespace that is being deleted takes no new objects, whatever the rights.
+pub(crate) fn is_denied(error: &kube::Error) -> bool {
+    let mut causes = causes(error);
+    matches!(error, kube::Error::Api(status) if status.code == 403)
+        && !causes.any(|cause| cause.reason == "NamespaceTerminating")
 }
 
 /// Whether a write was meant for an object that is no more as it was observed: it was written to, is being deleted, is gone, or
@@ -195,6 +217,14 @@ mod tests {
             assert_eq!(is_outdated(&error), outdated, "{causes}");
             assert_eq!(refusal(&error).is_none(), outdated, "{causes}");
         }
+    }
+
+    #[test]
+    fn a_namespace_that_goes_is_no_missing_right() {
+        let gone = json!([{"reason": "NamespaceTerminating", "message": "namespace shop is being terminated", "field": "metadata.namespace"}]);
+        assert!(is_denied(&answer(403, "cannot create", &json!([]))));
+        assert!(!is_denied(&answer(403, "being terminated", &gone)));
+        assert!(!is_denied(&answer(409, "conflict", &json!([]))));
     }
 
     #[test]

@@ -182,6 +182,7 @@ impl EventWriter {
         // An event that could not be written, which is tried again.
         let mut failed = None;
         let mut failures = 0;
+        let mut denial_is_logged = false;
         self.decisions.mark_changed();
         loop {
             if !self.leading.is_now() {
@@ -236,7 +237,15 @@ impl EventWriter {
                         continue;
                     }
                     self.lose(&mut work, &event);
-                    tracing::debug!(%error, "cannot write an event");
+                    if request::is_denied(&error) && !denial_is_logged {
+                        denial_is_logged = true;
+                        tracing::warn!(
+                            %error,
+                            "cannot write events, so owners of Services are not told: apply the rights of rc.yaml; conditions and `ballast-controller plan` say what is wrong meanwhile"
+                        );
+                    } else {
+                        tracing::debug!(%error, "cannot write an event");
+                    }
                 }
             }
             failures = 0;

@@ -37,16 +37,16 @@ pub(super) async fn caught_up(
         if timeout(AGAIN, shown).await.is_ok() {
             return;
         }
-        let decision = decisions.borrow().clone();
-        let late = decision.map(|decision| {
-            let late = behind(&decision.observed, &newest).take(ASKED);
-            late.cloned().collect::<Vec<Key>>()
-        });
-        let late = late.unwrap_or_default();
+        // Before the first decision it is not known that Services are late: the observer logs which kinds were not listed.
+        let Some(decision) = decisions.borrow().clone() else {
+            continue;
+        };
+        let late = behind(&decision.observed, &newest).take(ASKED);
+        let late: Vec<Key> = late.cloned().collect();
         rounds = rounds.saturating_add(1);
-        if rounds == PATIENCE {
-            let first = late.first();
-            let first = first.map_or_else(|| "all Services".to_owned(), ToString::to_string);
+        if rounds == PATIENCE
+            && let Some(first) = late.first()
+        {
             tracing::warn!(
                 "this process leads and writes no status yet: its watch of Services is late, of {first} among others; it begins once the watch has caught up; if it does not, look at the API server"
             );

@@ -1,7 +1,7 @@
 //! Writes the status of AddressPools: how many addresses are used, and the faults of the pool. Only the leader writes, and only
-//! what differs; the pools of other systems are never written.
+//! what differs; the pools of other systems are never written. So the log says, too, which pool lists addresses of an older one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,6 +13,7 @@ use tokio::time::sleep;
 
 use super::leader::Leading;
 use crate::clock;
+use crate::decide::PoolRow;
 use crate::metrics::Metrics;
 use crate::pools::{PoolStatus, Source};
 use crate::reconcile::Decisions;
@@ -40,10 +41,12 @@ impl PoolStatusWriter {
         let pools = Api::all_with(self.client.clone(), &kind);
         // What was written, by the name of the pool.
         let mut written: BTreeMap<String, Written> = BTreeMap::new();
+        let mut told = BTreeSet::new();
         loop {
             let mut pause = None;
             if self.leading.is_now() {
                 let desired = self.desired();
+                self.log_overlaps(&mut told);
                 written.retain(|name, _| desired.contains_key(name));
                 for (name, desired) in desired {
                     if written.get(&name) == Some(&desired) || !self.leading.is_now() {
@@ -78,6 +81,17 @@ impl PoolStatusWriter {
         }
     }
 
+    /// Logs each pool that does not give all that it lists, once.
+    fn log_overlaps(&self, told: &mut BTreeSet<String>) {
+        let decision = self.decisions.borrow();
+        let pools = decision.iter().flat_map(|decision| &decision.desired.pools);
+        let now: BTreeSet<String> = pools.filter_map(overlap).collect();
+        for line in now.difference(told) {
+            tracing::warn!("{line}");
+        }
+        *told = now;
+    }
+
     /// What each AddressPool must have, by name.
     fn desired(&mut self) -> BTreeMap<String, Written> {
         let decision = self.decisions.borrow_and_update();
@@ -92,6 +106,19 @@ impl PoolStatusWriter {
         })
         .collect()
     }
+}
+
+/// The line about a pool that lists addresses of older ones.
+fn overlap(row: &PoolRow) -> Option<String> {
+    let conflicts = &row.status.conflicts;
+    (!conflicts.is_empty()).then(|| {
+        format!(
+            "{} {} does not give all that it lists: an older pool has {}; take these addresses out of one of the two",
+            row.source.kind(),
+            row.name,
+            conflicts.join(", ")
+        )
+    })
 }
 
 /// Writes a status, if the pool has another one.
@@ -142,6 +169,30 @@ const AFTER_FAILURE: Duration = Duration::from_secs(5);
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_pool_that_an_older_one_leaves_nothing_to_is_told_with_that_pool() {
+        let row = |conflicts: &[&str]| PoolRow {
+            name: "first-pool".to_owned(),
+            source: Source::MetalLb,
+            created: None,
+            status: PoolStatus {
+                total: 0,
+                used: 0,
+                free: 0,
+                conflicts: conflicts.iter().map(|&one| one.to_owned()).collect(),
+                conditions: Vec::new(),
+            },
+        };
+        assert_eq!(overlap(&row(&[])), None);
+        let line = overlap(&row(&["10.10.0.2-10.10.0.10 of ExternalIPPool edge"]));
+        assert_eq!(
+            line.as_deref(),
+            Some(
+                "IPAddressPool first-pool does not give all that it lists: an older pool has 10.10.0.2-10.10.0.10 of ExternalIPPool edge; take these addresses out of one of the two"
+            )
+        );
+    }
 
     #[test]
     fn a_condition_has_its_time_until_its_status_changes() {

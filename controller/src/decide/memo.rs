@@ -122,9 +122,11 @@ fn is_kept(context: &Context<'_>, service: &Service) -> bool {
         && !context.left_out.contains_key(&service.key)
 }
 
-/// Whether the pools are the same, and the namespaces that they select. Reservations concern no plan.
+/// Whether the pools are the same, the namespaces that they select, and the kinds that may not be read. Reservations concern no plan.
 fn is_same(one: &Arc<PoolObjects>, other: &Arc<PoolObjects>) -> bool {
-    Arc::ptr_eq(one, other) || (&one.pools, &one.namespaces) == (&other.pools, &other.namespaces)
+    Arc::ptr_eq(one, other)
+        || (&one.pools, &one.namespaces, &one.denied)
+            == (&other.pools, &other.namespaces, &other.denied)
 }
 
 /// Address pools; none on a node of a cluster, which serves what was given.

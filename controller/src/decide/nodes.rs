@@ -126,6 +126,23 @@ pub(super) fn holds(node: &Node, address: IpAddr) -> bool {
     node.internal.contains(&address) || node.external.contains(&address)
 }
 
+/// The node that has an address, in words, and why it does not serve a Service that requests it. `None`: no node has it.
+pub(super) fn lack(observed: &Observed, settings: &Settings, address: IpAddr) -> Option<String> {
+    let mut nodes = observed.nodes.values();
+    let node = nodes.find(|node| holds(node, address))?;
+    let flags = &settings.flags;
+    let (name, selector) = (&node.name, &flags.node_selector);
+    Some(if !selector.matches(&node.labels) {
+        format!(
+            "node {name}, which is no load balancer: it does not match {selector} (--node-selector)"
+        )
+    } else if !flags.ignore_exclude_lb && is_excluded(node) {
+        format!("node {name}, which serves nothing: it has the label {EXCLUDE}")
+    } else {
+        format!("node {name}, which the Service does not select (ballast.dev/node-selector)")
+    })
+}
+
 /// Whether the label excludes a node: it does with every value but those that mean false.
 fn is_excluded(node: &Node) -> bool {
     let value = node

@@ -66,6 +66,9 @@ impl Wish {
             Role::Node => (None, given(reader.service)),
             _ => (asks::ask(context, reader, &wanted), None),
         };
+        if let Some(why) = unread_pools(context, reader, asked.as_ref()) {
+            return Err(Unplaced { why, asks_at: None });
+        }
         if let Some(nodes) = given.as_ref().and_then(|(_, pool)| pool.nodes.as_ref()) {
             chosen = Some(chosen.map_or_else(|| nodes.clone(), |chosen| chosen.and(nodes)));
         }
@@ -150,6 +153,30 @@ pub(super) fn find(
         hostnames,
     };
     Ok((placement, wish.asked))
+}
+
+/// Why a Service that has no address waits: a pool that may not be read may be for it, and addresses of nodes, once given, would
+/// stay.
+fn unread_pools(
+    context: &Context<'_>,
+    reader: &mut Reader<'_>,
+    asked: Option<&Asked>,
+) -> Option<String> {
+    let denied = &context.observed.pools.denied;
+    let is_settled = match (asked, &reader.service.allocated) {
+        (Some(asked), _) => asked.kept.is_some() || asked.has_node_addresses,
+        (None, Some(allocated)) => allocated.allocation.pool.is_none(),
+        (None, None) => reader.service.was_published,
+    };
+    if denied.is_empty() || is_settled || context.settings.role == Role::Node {
+        return None;
+    }
+    let kinds: Vec<&str> = denied.iter().copied().collect();
+    let why = format!(
+        "{} may not be read, and may be for this Service; apply the rights of rc.yaml, or leave that system out of --pools",
+        kinds.join(", ")
+    );
+    Some(unavailable(reader, why))
 }
 
 /// The addresses of a pool that a Service was given.
@@ -254,7 +281,10 @@ fn at_requested(
         if !chosen.iter().any(is_held) {
             let why = match internal && context.nodes.holds(*address) {
                 true => format!("{address} is not an internal address"),
-                false => format!("no pool holds {address}"),
+                false => match nodes::lack(context.observed, context.settings, *address) {
+                    Some(lack) => format!("{address} is of {lack}"),
+                    None => format!("no pool holds {address}"),
+                },
             };
             return Err(unavailable(reader, why));
         }

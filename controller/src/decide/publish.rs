@@ -5,16 +5,20 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use ballast_core::table::Name;
+
 use super::annotations::{ADDRESS, ID, OPENSTACK};
 use super::context::Context;
 use super::grant::Grant;
 use super::nodes::{self, ThisNode};
 use super::own_ports;
+use super::parts::qualified;
 use super::placement::{NO_NODE, Placement, has_endpoints, published};
 use super::site::{ListenAt, Site};
-use super::status::{Ingress, Status, Verdict};
+use super::status::{Ingress, PortError, Status, Verdict};
+use crate::allocation::NodePort;
 use crate::observe::{Family, Lease, Node, Service};
-use crate::settings::Compat;
+use crate::settings::{Compat, Role};
 
 /// Completes the status of a Service with the addresses at which it is published.
 pub(super) fn publish(context: &Context<'_>, grant: &mut Grant) {
@@ -23,6 +27,9 @@ pub(super) fn publish(context: &Context<'_>, grant: &mut Grant) {
     let service = &*plan.service;
     let (mut candidates, no_ready_node) = candidates(context, grant);
     own_ports::refuse(context, grant, &mut candidates);
+    if context.settings.role != Role::Node && grant.status.verdict == Verdict::Served {
+        tell_ports(grant);
+    }
     let status = &mut grant.status;
     let mut addresses = Vec::new();
     match (&plan.placement, &grant.site, status.verdict) {
@@ -60,6 +67,45 @@ pub(super) fn publish(context: &Context<'_>, grant: &mut Grant) {
     }
     if context.settings.reads(Compat::Openstack) {
         write_outputs(service, &addresses, is_host, status);
+    }
+}
+
+/// Adds an error for each port that was refused. Where any port has an error, each one that is not served has one: a port without an
+/// error counts as served.
+fn tell_ports(grant: &mut Grant) {
+    let plan = Arc::clone(&grant.plan);
+    let service = &*plan.service;
+    let open: BTreeSet<&Name> = grant
+        .ports()
+        .filter(|(_, port, _)| !port.closed)
+        .map(|(_, port, _)| &port.name)
+        .collect();
+    let mut refused = Vec::new();
+    let mut unserved = Vec::new();
+    for port in &service.ports {
+        let protocol = port.protocol.word();
+        let mut told = grant.status.port_errors.iter();
+        if told.any(|one| (one.port, one.protocol) == (port.number, protocol)) {
+            continue;
+        }
+        let Some(name) = qualified(&service.key, port) else {
+            continue;
+        };
+        let planned = plan.ports.iter().find(|one| one.name == name);
+        let is_kept = plan
+            .unread
+            .contains(&NodePort::of(port.number, port.protocol));
+        match planned {
+            _ if open.contains(&name) => {}
+            Some(planned) if !planned.closed => refused.push(PortError::taken(port)),
+            None if is_kept => {}
+            _ => unserved.push(PortError::not_served(port)),
+        }
+    }
+    let errors = &mut grant.status.port_errors;
+    errors.append(&mut refused);
+    if !errors.is_empty() {
+        errors.append(&mut unserved);
     }
 }
 

@@ -8,7 +8,7 @@ use serde::{Serialize, Serializer};
 
 use super::annotations::{ADDRESS, ID, LAST_GOOD};
 use crate::allocation::Allocation;
-use crate::observe::{Key, Protocol, Service};
+use crate::observe::{Key, Port, Protocol, Service};
 use crate::pools::{PoolStatus, Source};
 use crate::request::is_our_name;
 use crate::settings::{Compat, Settings};
@@ -134,7 +134,7 @@ pub struct PortError {
     pub port: u16,
     /// The protocol, as Kubernetes spells it.
     pub protocol: &'static str,
-    /// The reason in CamelCase, as the API requires it.
+    /// The reason in CamelCase, as the API requires it. One that is not of the API has a domain before it.
     pub error: &'static str,
 }
 
@@ -144,6 +144,24 @@ impl PortError {
             port,
             protocol: protocol.word(),
             error: "UnsupportedProtocol",
+        }
+    }
+
+    /// Another Service has the port, or Ballast itself, or what runs on nodes.
+    pub(super) fn taken(port: &Port) -> Self {
+        Self::of(port, "ballast.dev/PortTaken")
+    }
+
+    /// An event says why.
+    pub(super) fn not_served(port: &Port) -> Self {
+        Self::of(port, "ballast.dev/NotServed")
+    }
+
+    fn of(port: &Port, error: &'static str) -> Self {
+        Self {
+            port: port.number,
+            protocol: port.protocol.word(),
+            error,
         }
     }
 }

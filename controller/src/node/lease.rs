@@ -70,6 +70,8 @@ struct ContentState {
     nodes: u32,
     /// The exceptions that were written last.
     written: Option<String>,
+    /// Whether the log says that the Lease cannot be written.
+    failure_is_logged: bool,
 }
 
 /// The input from which the exceptions were made.
@@ -165,6 +167,7 @@ impl LeaseRenewer {
                 self.release().await
             }
         };
+        state.log(done.as_ref().err());
         match (done, action) {
             (Ok(()), Action::Renew) => {
                 state.written = Some(content.exceptions.clone());
@@ -178,7 +181,6 @@ impl LeaseRenewer {
             }
             (Err(error), _) => {
                 self.metrics.api_failed(&error);
-                tracing::warn!(%error, "cannot write this node's Lease");
                 schedule.failed(clock::now());
             }
         }
@@ -351,6 +353,32 @@ impl LeaseRenewer {
 }
 
 impl ContentState {
+    /// Logs the first of several failures, and the end of them.
+    fn log(&mut self, failure: Option<&kube::Error>) {
+        let Some(error) = failure else {
+            if std::mem::take(&mut self.failure_is_logged) {
+                tracing::info!("this node's Lease is written again");
+            }
+            return;
+        };
+        let why = request::words(error);
+        if std::mem::replace(&mut self.failure_is_logged, true) {
+            tracing::debug!(why, "still cannot write this node's Lease");
+            return;
+        }
+        let remedy = match error {
+            kube::Error::Api(status) if status.code == 403 => {
+                "apply the rights and policies of rc.yaml, and let no other pod use this account"
+            }
+            kube::Error::Api(_) => "look at the API server, and at what admits requests to it",
+            _ => "see that this node reaches the API server",
+        };
+        tracing::warn!(
+            why,
+            "cannot write this node's Lease, without which the node is not published: {remedy}; it is tried again"
+        );
+    }
+
     /// Takes in what the publisher says in the Lease, and logs that it has other settings, or no longer has.
     fn note_publisher(&mut self, lease: &Lease, content: &LeaseContent) {
         let annotations = lease.metadata.annotations.as_ref();

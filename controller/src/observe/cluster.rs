@@ -4,12 +4,13 @@
 //! the last state stays.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use kube::{Api, Client};
 use tokio::sync::{mpsc, watch};
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until};
 
 use super::debounce::Debouncer;
 use super::leases::{LeaseObject, Leases};
@@ -74,6 +75,7 @@ pub async fn watch(
         observed,
     );
     let mut is_first = true;
+    let mut tell_late = pin!(sleep(LATE_AFTER));
     loop {
         let end = view.next_end_of_a_lease();
         if is_first && view.is_complete() && pools.is_complete() {
@@ -122,9 +124,22 @@ pub async fn watch(
                     debouncer.changed();
                 }
             }
+            () = &mut tell_late, if is_first && !tell_late.is_elapsed() => {
+                log_late(&view.late().union(&pools.late()).copied().collect::<Vec<_>>());
+            }
             () = pools.changed() => debouncer.changed(),
             () = debouncer.due(), if view.is_complete() && pools.is_complete() => debouncer.send(view.observed(&pools)),
         }
+    }
+}
+
+/// Logs the kinds without which nothing can be decided.
+fn log_late(kinds: &[&str]) {
+    if !kinds.is_empty() {
+        tracing::warn!(
+            "nothing is decided yet: the API server has not listed these kinds: {}; the lines before this one say why",
+            kinds.join(", ")
+        );
     }
 }
 
@@ -248,10 +263,19 @@ impl View {
 
     /// Whether everything was listed once.
     fn is_complete(&self) -> bool {
-        self.services.is_complete()
-            && self.slices.is_complete()
-            && self.nodes.is_complete()
-            && self.lease_objects.is_complete()
+        self.late().is_empty()
+    }
+
+    /// The kinds that were not listed yet.
+    fn late(&self) -> BTreeSet<&'static str> {
+        let stores = [
+            (Service::NAME, self.services.is_complete()),
+            (Slice::NAME, self.slices.is_complete()),
+            (Node::NAME, self.nodes.is_complete()),
+            (LeaseObject::NAME, self.lease_objects.is_complete()),
+        ];
+        let late = stores.into_iter().filter(|(_, is_complete)| !is_complete);
+        late.map(|(kind, _)| kind).collect()
     }
 
     /// Applies an event. Returns whether a decision may depend on it.
@@ -454,6 +478,8 @@ fn wall_clock() -> i64 {
     i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
 }
 
+/// After so long the log names the kinds that were not listed yet. Pools that may not be read count as such before.
+const LATE_AFTER: Duration = Duration::from_secs(15);
 /// How often the Services of other controllers are checked.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// How often versions of Services are sent that change nothing else.

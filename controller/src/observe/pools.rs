@@ -2,8 +2,8 @@
 //! publisher and `plan`: nodes serve what was given. And the objects that say how addresses are announced, for `plan`, and for nodes
 //! with an announcer. Used by `cluster`.
 //!
-//! A cluster may be without these kinds of objects, or without the right to read them. Then there are none, one line in the log says
-//! so, and the kind is looked for again now and then.
+//! A cluster may be without these kinds of objects. Then there are none, one line in the log says so, and the kind is looked for again
+//! now and then. A kind that may not be read is not taken for an empty one: [`PoolObjects::denied`] names it.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -41,6 +41,8 @@ pub struct PoolObjects {
     pub announcing: Vec<Arc<Value>>,
     /// The kinds that the API server has and does not let be read, or for which it fails.
     pub unread: BTreeSet<&'static str>,
+    /// Those of them that may not be read, and hold pools or reservations: objects of them may be for any Service.
+    pub denied: BTreeSet<&'static str>,
 }
 
 impl PoolObjects {
@@ -266,7 +268,12 @@ enum Change {
     Namespace(Event<Namespace>),
     /// The kind, by its number, and the change.
     Announcing(usize, Announced),
-    Absent(&'static str, u16),
+    Absent {
+        kind: &'static str,
+        code: u16,
+        /// The event by which there are no objects; `None`: what was seen last stays.
+        none: Option<Box<Change>>,
+    },
 }
 
 /// A change of an object about announcing.
@@ -417,14 +424,26 @@ impl PoolWatch {
         self.tasks.push(Task::start(follow));
     }
 
-    /// Whether every kind was listed once, or is not there.
+    /// Whether every kind was listed once, or is not there, or may not be read.
     pub(super) fn is_complete(&self) -> bool {
-        self.ballast.is_complete()
-            && self.metallb.is_complete()
-            && self.antrea.is_complete()
-            && self.reservations.is_complete()
-            && self.namespaces.as_ref().is_none_or(Store::is_complete)
-            && self.announcing.awaited.is_empty()
+        self.late().is_empty()
+    }
+
+    /// The kinds that were not listed yet, though nothing says that they cannot be.
+    pub(super) fn late(&self) -> BTreeSet<&'static str> {
+        let namespaces = self.namespaces.as_ref();
+        let stores = [
+            (PoolOf::<0>::NAME, self.ballast.is_complete()),
+            (PoolOf::<1>::NAME, self.metallb.is_complete()),
+            (PoolOf::<2>::NAME, self.antrea.is_complete()),
+            (Reservation::NAME, self.reservations.is_complete()),
+            (Namespace::NAME, namespaces.is_none_or(Store::is_complete)),
+        ];
+        let late = stores.into_iter().filter(|(_, is_complete)| !is_complete);
+        let announcing = self.announcing.awaited.iter().map(|kind| KINDS[*kind].kind);
+        let late = late.map(|(kind, _)| kind).chain(announcing);
+        late.filter(|kind| !self.absent.contains_key(kind))
+            .collect()
     }
 
     /// Returns once something has changed. May be dropped and called again.
@@ -438,27 +457,7 @@ impl PoolWatch {
     }
 
     fn apply(&mut self, change: Change) -> bool {
-        let is_changed = match change {
-            Change::Ballast(event) => self.ballast.apply(event),
-            Change::MetalLb(event) => self.metallb.apply(event),
-            Change::Antrea(event) => self.antrea.apply(event),
-            Change::Reservation(event) => self.reservations.apply(event),
-            Change::Namespace(event) => {
-                let store = self.namespaces.as_mut();
-                store.is_some_and(|store| store.apply(event))
-            }
-            Change::Announcing(kind, change) => {
-                let is_changed = self.announcing.apply(kind, change);
-                self.absent.remove(KINDS[kind].kind).is_some() || is_changed
-            }
-            Change::Absent(kind, code) => {
-                let is_changed = self.absent.insert(kind, code) != Some(code);
-                if self.is_logged {
-                    tracing::warn!(kind, code, "is not there any more; it is looked for again");
-                }
-                is_changed
-            }
-        };
+        let is_changed = self.put(change);
         let mut pools = self.pools().into_iter();
         if self.namespaces.is_none() && pools.any(|pool| !pool.namespace_selectors.is_empty()) {
             self.namespaces = Some(Store::new([None]));
@@ -471,22 +470,70 @@ impl PoolWatch {
         is_changed
     }
 
+    fn put(&mut self, change: Change) -> bool {
+        let (kind, is_changed) = match change {
+            Change::Ballast(event) => (KINDS[0].kind, self.ballast.apply(event)),
+            Change::MetalLb(event) => (KINDS[1].kind, self.metallb.apply(event)),
+            Change::Antrea(event) => (KINDS[2].kind, self.antrea.apply(event)),
+            Change::Reservation(event) => (KINDS[3].kind, self.reservations.apply(event)),
+            Change::Namespace(event) => {
+                let store = self.namespaces.as_mut();
+                return store.is_some_and(|store| store.apply(event));
+            }
+            Change::Announcing(kind, change) => {
+                (KINDS[kind].kind, self.announcing.apply(kind, change))
+            }
+            Change::Absent { kind, code, none } => {
+                let is_changed = none.is_some_and(|none| self.put(*none));
+                let is_news = self.absent.insert(kind, code) != Some(code);
+                if self.is_logged && is_news {
+                    self.log_lost(kind, code);
+                }
+                return is_changed || is_news;
+            }
+        };
+        self.absent.remove(kind).is_some() || is_changed
+    }
+
+    /// Logs the kinds that the first decision is without.
     fn log_absent(&self) {
-        if self.absent.is_empty() {
-            return;
+        let (missing, unread): (Vec<_>, Vec<_>) =
+            self.absent.iter().partition(|(_, code)| **code == 404);
+        if !missing.is_empty() {
+            let words: Vec<&str> = missing.into_iter().map(|(kind, _)| *kind).collect();
+            tracing::info!(
+                "of address pools and announcements, these kinds are not there: {}; they are looked for again",
+                words.join(", ")
+            );
         }
-        let words = self.absent.iter().map(|(kind, code)| match code {
-            404 => (*kind).to_owned(),
-            403 => format!(
-                "{kind} (may not be read: apply the rights of {})",
-                self.rights
+        if !unread.is_empty() {
+            let words = unread
+                .into_iter()
+                .map(|(kind, code)| format!("{kind} ({})", self.why_unread(*code)));
+            tracing::warn!(
+                "of address pools and announcements, these kinds cannot be read: {}; it is tried again",
+                words.collect::<Vec<_>>().join(", ")
+            );
+        }
+    }
+
+    /// Logs a kind that cannot be read any more.
+    fn log_lost(&self, kind: &str, code: u16) {
+        match code {
+            404 => tracing::warn!(kind, "is not there any more; it is looked for again"),
+            _ => tracing::warn!(
+                kind,
+                "cannot be read: {}; it is tried again",
+                self.why_unread(code)
             ),
-            code => format!("{kind} (the API server answers {code})"),
-        });
-        tracing::info!(
-            "of address pools and announcements, these kinds are not there: {}; they are looked for again",
-            words.collect::<Vec<_>>().join(", ")
-        );
+        }
+    }
+
+    fn why_unread(&self, code: u16) -> String {
+        match code {
+            403 => format!("may not be read: apply the rights of {}", self.rights),
+            code => format!("the API server answers {code}"),
+        }
     }
 
     fn pools(&self) -> Vec<&Arc<Pool>> {
@@ -510,6 +557,11 @@ impl PoolWatch {
                 let unread = self.absent.iter().filter(|(_, code)| **code != 404);
                 unread.map(|(kind, _)| *kind).collect()
             },
+            denied: {
+                let of_pools = KINDS[..OF_POOLS].iter().map(|one| one.kind);
+                let is_denied = |kind: &&str| self.absent.get(kind) == Some(&DENIED);
+                of_pools.filter(is_denied).collect()
+            },
         }
     }
 }
@@ -528,18 +580,25 @@ where
     }
 }
 
-/// Waits until the API server has the kind and lets it be read. While it does not, there are no objects. Returns whether it did not.
+/// Waits until the API server has the kind and lets it be read. While it has none, there are no objects. Returns whether the kind was
+/// not there, or not to be read.
 async fn until_there<T: WatchedKind>(api: &Api<Parsed<T>>, events: &mpsc::Sender<Change>) -> bool
 where
     Change: From<Event<T>>,
 {
-    let mut was_absent = false;
+    let mut told = None;
     let mut failing_since = None;
     let mut pauses = LOOK_SOON.into_iter();
     while !events.is_closed() {
         let one = ListParams::default().limit(1);
         let code = match patiently(api.list_metadata(&one)).await {
             Ok(_) => break,
+            // What the server does not have it denies as well.
+            Err(kube::Error::Api(status))
+                if status.code == DENIED && reflector::is_unlisted(api).await =>
+            {
+                404
+            }
             Err(kube::Error::Api(status)) => status.code,
             Err(_) => {
                 // The API server is away, for the Services too.
@@ -551,25 +610,31 @@ where
         let failing = failing_since.get_or_insert_with(Instant::now).elapsed();
         let is_believed = match code {
             404 => true,
-            403 => failing >= DENIED_FOR || reflector::is_unlisted(api).await,
+            DENIED => failing >= DENIED_FOR,
             _ => failing >= PATIENCE,
         };
-        if !was_absent && !is_believed {
+        if told.is_none() && !is_believed {
             sleep(SOON).await;
             continue;
         }
-        if !was_absent {
-            was_absent = true;
-            let absent = Change::Absent(T::NAME, code);
-            let none = Event::<T>::Listed(None, BTreeSet::new(), 0);
-            for change in [Change::from(none), absent] {
-                // After an error, the task is about to end.
-                drop(events.send(change).await);
-            }
+        if is_believed && told != Some(code) {
+            told = Some(code);
+            // Objects that may not be read are there all the same.
+            let none = (code != DENIED).then(|| {
+                let none = Event::<T>::Listed(None, BTreeSet::new(), 0);
+                Box::new(Change::from(none))
+            });
+            let kind = T::NAME;
+            // After an error, the task is about to end.
+            drop(events.send(Change::Absent { kind, code, none }).await);
         }
-        sleep(pauses.next().unwrap_or(LOOK_AGAIN)).await;
+        let pause = match code {
+            DENIED => LOOK_FOR_RIGHTS,
+            _ => pauses.next().unwrap_or(LOOK_AGAIN),
+        };
+        sleep(pause).await;
     }
-    was_absent
+    told.is_some()
 }
 
 /// The pause before a kind is asked for again, while the API server is away or fails.
@@ -584,5 +649,11 @@ const DENIED_FOR: Duration = Duration::from_secs(10);
 const LOOK_SOON: [Duration; 2] = [Duration::from_secs(2), Duration::from_secs(4)];
 /// The later pauses: nothing else is read at rest.
 const LOOK_AGAIN: Duration = Duration::from_secs(120);
+/// The pause before a kind is looked for that may not be read: Services wait for it.
+const LOOK_FOR_RIGHTS: Duration = Duration::from_secs(15);
+/// The API server's code for a missing right.
+const DENIED: u16 = 403;
+/// How many of [`KINDS`], from the first one, are pools and reservations.
+const OF_POOLS: usize = 4;
 /// The events that may be queued. Watches wait while the queue is full.
 const EVENTS: usize = 256;

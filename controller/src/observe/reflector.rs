@@ -7,7 +7,6 @@
 mod paced;
 
 use std::collections::BTreeSet;
-use std::error::Error;
 use std::hash::{BuildHasher, RandomState};
 use std::mem;
 use std::pin::pin;
@@ -24,7 +23,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::Key;
 use super::object::{Parsed, WatchedKind};
-use crate::request::patiently;
+use crate::request::{self, patiently};
 pub(super) use paced::paced;
 
 /// A change of the objects of one kind.
@@ -204,15 +203,7 @@ impl Failure {
         let Some(error) = &self.0 else {
             return "a list was not answered in time".to_owned();
         };
-        let causes = std::iter::successors(error.source(), |error| (*error).source());
-        causes.fold(error.to_string(), |mut words, cause| {
-            let cause = cause.to_string();
-            if !words.contains(&cause) {
-                words.push_str(": ");
-                words.push_str(&cause);
-            }
-            words
-        })
+        request::words(error)
     }
 
     /// The server's answer, if it answered.

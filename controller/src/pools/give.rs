@@ -326,6 +326,7 @@ fn exhausted(tried: &[&Entry], taken: &Taken, ask: &Ask, families: &[Family]) ->
             family,
             total,
             used,
+            older: entry.older(family),
             foreign: foreign.map(|(address, service)| (address, service.clone())),
         }
     };

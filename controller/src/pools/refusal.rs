@@ -50,6 +50,8 @@ pub struct Spent {
     /// The addresses of the family that it gives, and those of them that somebody has.
     pub total: u128,
     pub used: u128,
+    /// The older pools that have addresses of the family which it lists.
+    pub older: Vec<String>,
     /// An address of it that another system gave, and the Service that has it.
     pub foreign: Option<(IpAddr, Key)>,
 }
@@ -57,10 +59,19 @@ pub struct Spent {
 impl fmt::Display for Spent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
-            pool, total, used, ..
+            pool,
+            total,
+            used,
+            older,
+            ..
         } = self;
         let family = word_of(self.family);
         match total {
+            0 if !older.is_empty() => write!(
+                f,
+                "{pool} has no {family} address of its own, since an older pool has what it lists: {}",
+                shown(older.iter().cloned())
+            )?,
             0 => write!(f, "{pool} has no {family} address")?,
             _ => write!(
                 f,

@@ -1,6 +1,6 @@
 //! All pools together: which of them has an address, and in which order a Service tries them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use super::ask::Ask;
@@ -227,6 +227,14 @@ impl Entry {
         used.fold(0, |sum, range| sum.saturating_add(self.count(range)))
     }
 
+    /// The older pools that have addresses of a family which this one lists, each once.
+    pub(super) fn older(&self, family: Family) -> Vec<String> {
+        let conflicts = self.conflicts.iter();
+        let of_family = conflicts.filter(|one| one.range.family() == family);
+        let older: BTreeSet<&String> = of_family.map(|one| &one.with).collect();
+        older.into_iter().cloned().collect()
+    }
+
     /// How many addresses of a family it gives, and how many of those are in a set.
     pub(super) fn count_of(&self, family: Family, taken: &AddressSet) -> (u128, u128) {
         let ranges = || self.gives.ranges().filter(|range| range.family() == family);
@@ -263,7 +271,7 @@ fn overlap(
         true => (ProblemKind::Overlap, "is older and has these addresses"),
         false => (
             ProblemKind::TwoSystems,
-            "of another system is older and has these addresses",
+            "belongs to another system, is older and has these addresses",
         ),
     };
     Problem {

@@ -1,5 +1,5 @@
 //! Kinds of pools that the publisher may not read, that a cluster has later, and that it has no more: everything else goes on, and
-//! what was given stays.
+//! what was given stays. A Service without an address waits while a pool that may not be read may be for it.
 
 use std::time::Duration;
 
@@ -13,8 +13,11 @@ use crate::pools::{apply, make_the_kind_of_metallb, make_the_kinds, pool};
 use crate::process::{comes_within, until};
 use crate::scene::Published;
 
-fn pools_that_may_not_be_read_or_are_not_there_yet_keep_nothing_waiting() {
+fn pools_that_may_not_be_read_keep_only_new_services_waiting() {
     as_installed_and_captured(|corner| {
+        let node = LbNode::start(corner, "a", &[]);
+        corner.apply(&service("plain", 8000, ""));
+        corner.until_published("plain", &[&node.address()]);
         make_the_kinds(corner.plane);
         pool(
             corner,
@@ -22,18 +25,20 @@ fn pools_that_may_not_be_read_or_are_not_there_yet_keep_nothing_waiting() {
             json!({"addresses": ["198.51.100.0/28"], "autoAssign": false}),
         );
         let rules = Rules::without_pools(corner);
-        let node = LbNode::start(corner, "a", &[]);
-        corner.apply(&service("plain", 8000, ""));
-        corner.apply(&in_pool("web", "edge"));
-        for name in ["plain", "web"] {
-            corner.until_published(name, &[&node.address()]);
-        }
+        drop(corner.take_publisher());
+        corner.publish(&[]);
         let publisher = corner.take_publisher();
         let said = "AddressPool (may not be read: apply the rights of rc.yaml)";
-        assert!(publisher.log().contains(said), "{}", publisher.log());
+        until("the log says so", || publisher.log().contains(said));
+        assert!(!publisher.log().contains("any more"), "{}", publisher.log());
+        corner.apply(&in_pool("web", "edge"));
+        let told = corner.until_told("web", "AllocationFailed");
+        let said = "AddressPool, AddressReservation may not be read, and may be for this Service";
+        assert!(told.message.contains(said), "{}", told.message);
+        assert!(corner.published("web").is_empty());
         let published = Published::by(corner, &["plain"]);
 
-        // The rights come, and MetalLB's kind: both are looked for every two minutes.
+        // The rights come, and MetalLB's kind, which is looked for every two minutes.
         rules.give_back(corner);
         make_the_kind_of_metallb(corner);
         let theirs = json!({
@@ -159,6 +164,6 @@ const ROLE: Place<'_> = Place {
 };
 
 tests![
-    pools_that_may_not_be_read_or_are_not_there_yet_keep_nothing_waiting,
+    pools_that_may_not_be_read_keep_only_new_services_waiting,
     kinds_of_pools_that_vanish_and_come_back_move_nothing,
 ];

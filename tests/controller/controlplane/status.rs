@@ -216,6 +216,14 @@ fn a_rival_writer_is_named_and_left_alone() {
         assert!(told.message.contains("rival-controller"), "{told:?}");
         // Left alone for half a minute; a part of it is enough to see.
         let theirs = || corner.published("web").contains(&"192.0.2.1".to_owned());
+        until("the condition says so", || {
+            let web = corner.service("web");
+            let conditions = web["status"]["conditions"].as_array();
+            let mut conditions = conditions.into_iter().flatten();
+            conditions.any(|one| {
+                one["type"] == "ballast.dev/Programmed" && one["reason"] == "ForeignStatus"
+            })
+        });
         assert!(!comes_within(Duration::from_secs(10), || !theirs()));
         until("the next try", || !theirs());
     });

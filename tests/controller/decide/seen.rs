@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use ballast_controller::decide::{About, Desired, Notice, Reason, Verdict, decide};
-use ballast_controller::observe::{Family, Key, Observed, Secret, Wanted};
+use ballast_controller::observe::{Family, Key, Observed, PoolObjects, Secret, Wanted};
 use ballast_controller::settings::{Role, Settings};
 use ballast_core::table::{Algorithm, Format, parse};
 
@@ -29,6 +29,45 @@ spec: {type: LoadBalancer, ports: [{port: 443}]}
     let line = "kubectl create rolebinding ballast-tls --namespace=certs --clusterrole=ballast-tls --serviceaccount=edge:ballast";
     assert!(notice.message.ends_with(line), "{}", notice.message);
     assert!(desired.files.is_empty());
+}
+
+#[test]
+fn a_service_without_an_address_waits_while_pools_may_not_be_read_and_others_keep_theirs() {
+    let condition = |said: &str| {
+        format!(
+            "status: {{conditions: [{{type: ballast.dev/Allocated, status: 'True', reason: Allocated, message: '{said}', lastTransitionTime: '2026-01-02T03:04:05Z'}}]}}\n"
+        )
+    };
+    let service = |name: &str, port: u16, status: &str| {
+        format!(
+            "---\nkind: Service\nmetadata: {{name: {name}, namespace: shop}}\nspec: {{type: LoadBalancer, ports: [{{port: {port}}}]}}\n{status}"
+        )
+    };
+    let text = [
+        "kind: Node\nmetadata: {name: lb1, labels: {role: loadbalancer}}\nstatus: {addresses: [{type: InternalIP, address: 10.0.0.1}]}\n".to_owned(),
+        service("at-node", 81, &condition("addresses=node ports=81/TCP")),
+        service("in-pool", 82, &condition("addresses=192.0.2.1 ports=82/TCP pool=edge")),
+        service("new", 83, ""),
+    ];
+    let mut observed = observed(&text.concat());
+    let verdict = |observed: &Observed, name: &str| {
+        let statuses = decided(observed, &["--node-name=lb1"]).statuses;
+        let mut statuses = statuses.into_iter();
+        let status = statuses.find(|one| one.service.name == name);
+        status.map(|one| (one.verdict, one.why)).expect("a status")
+    };
+    assert_eq!(verdict(&observed, "new").0, Verdict::Served);
+    let mut pools = PoolObjects::clone(&observed.pools);
+    pools.denied.insert("AddressPool");
+    observed.pools = Arc::new(pools);
+    for name in ["at-node", "in-pool"] {
+        assert_eq!(verdict(&observed, name).0, Verdict::Served, "{name}");
+    }
+    let (waits, why) = verdict(&observed, "new");
+    assert_eq!(waits, Verdict::Pending);
+    let said =
+        "AddressPool may not be read, and may be for this Service; apply the rights of rc.yaml";
+    assert!(why.starts_with(said), "{why}");
 }
 
 #[test]

@@ -260,7 +260,7 @@ async fn converse(state: &State, stream: TcpStream) -> std::io::Result<()> {
         let method = words.next().unwrap_or_default();
         let path = words.next().unwrap_or_default();
         let Some(asked) = Asked::parse(&path) else {
-            respond(&mut writer, &status(404, 0)).await?;
+            respond(&mut writer, &about_pools(state, &path)).await?;
             continue;
         };
         {
@@ -420,6 +420,22 @@ fn answer(state: &State, asked: &Asked, only_metadata: bool) -> Value {
         metadata["continue"] = json!((asked.skip + page.len()).to_string());
     }
     json!({"kind": "List", "apiVersion": "v1", "metadata": metadata, "items": page})
+}
+
+/// The kind AddressPool is there where it is refused.
+fn about_pools(state: &State, path: &str) -> Value {
+    let cluster = state.cluster.lock().expect("a test that is set up");
+    match cluster.refused.get("addresspools") {
+        Some(refusal) if path.contains("/addresspools") => refusal.clone(),
+        Some(_) if path.ends_with("/apis/ballast.dev/v1") => json!({
+            "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": "ballast.dev/v1",
+            "resources": [{
+                "name": "addresspools", "singularName": "addresspool", "namespaced": false,
+                "kind": "AddressPool", "verbs": ["list", "watch"],
+            }],
+        }),
+        _ => status(404, 0),
+    }
 }
 
 fn status(code: u16, retry_after: u32) -> Value {

@@ -463,6 +463,22 @@ async fn an_api_server_that_is_away_or_refuses_changes_nothing() {
 }
 
 #[tokio::test]
+async fn pools_that_may_not_be_read_are_not_taken_for_none() {
+    let api = Api::start().await;
+    api.put("services", service("shop", "web", "x"));
+    api.refuse("addresspools", 403, 0);
+    let mut watch = Watch::of(&api, &[]);
+    let seen = watch.until(|_| true).await;
+    assert_eq!(classes(&seen), ["shop/web x"]);
+    let denied: Vec<&str> = seen.pools.denied.iter().copied().collect();
+    assert_eq!(
+        denied,
+        ["AddressPool"],
+        "and what is not there is not denied"
+    );
+}
+
+#[tokio::test]
 async fn who_asks_to_be_left_alone_is_left_alone() {
     let api = Api::start().await;
     api.refuse("services", 429, 2);

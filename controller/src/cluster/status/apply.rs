@@ -88,6 +88,7 @@ impl Pass {
         // Kubernetes does not record which controller has removed all addresses.
         let is_cleared = self.service.ingress.is_empty() && !self.desired.places().is_empty();
         if is_cleared && let Some(until) = self.yields(passed, "another controller") {
+            self.tell_yielded(passed, "another controller").await;
             return Ok(Some(until));
         }
         let has_rival = is_cleared || self.service.rival.is_some();
@@ -199,6 +200,7 @@ impl Pass {
                     return applied.map(|_| None);
                 }
                 if let Some(until) = self.yields(passed, &publisher) {
+                    self.tell_yielded(passed, &publisher).await;
                     return Ok(Some(until));
                 }
             }
@@ -228,6 +230,20 @@ impl Pass {
         );
         self.event(passed, Kind::Warning, "ForeignStatus", message);
         Some(until)
+    }
+
+    /// Says in the condition that the addresses are left to another controller. Another Ballast has the condition itself.
+    async fn tell_yielded(&self, passed: &mut Passed, publisher: &str) {
+        let yielded = self.desired.yielded(publisher);
+        if yielded.is_in_status(&passed.service) {
+            return;
+        }
+        let object = yielded.status(&passed.service, Timestamp::now().as_second());
+        let params = request::apply(true);
+        let told = self.patch(passed, true, &params, Patch::Apply(&object));
+        if let Err(error) = told.await {
+            tracing::debug!(%error, service = %self.service.key, "cannot write that a status is left alone");
+        }
     }
 
     fn services(&self) -> Api<core::Service> {

@@ -21,6 +21,8 @@ pub(in crate::cluster) struct DesiredStatus {
     message: String,
     /// Whether the nodes at which the Service is published are not heard of.
     is_unheard: bool,
+    /// Whether its addresses are left to another controller for a while.
+    is_yielded: bool,
     /// The addresses that an AddressReservation keeps from now on.
     pub(super) reserves: Vec<IpAddr>,
     /// The condition `ballast.dev/Allocated`.
@@ -82,6 +84,7 @@ impl DesiredStatus {
             verdict,
             message: message(&status.why, &ingress),
             is_unheard: status.is_unheard,
+            is_yielded: false,
             reserves: status.reserves.clone(),
             allotment: status.allotment.clone().filter(|given| {
                 is_ours || (verdict == Verdict::Routed && matches!(given, Allotment::Given(_)))
@@ -107,6 +110,7 @@ impl DesiredStatus {
             ingress: Vec::new(),
             message: String::new(),
             is_unheard: false,
+            is_yielded: false,
             reserves: Vec::new(),
             allotment: None,
             forgets: false,
@@ -116,6 +120,20 @@ impl DesiredStatus {
             has_finalizer: false,
             takes_finalizer: was_published && service.rival.is_none(),
             taken_from: None,
+        }
+    }
+
+    /// The same without addresses, which are left to another controller for a while. What that one has written stays.
+    pub(super) fn yielded(&self, publisher: &str) -> Self {
+        let message = format!(
+            "not published: {publisher} writes the status of this Service again and again, and it is left alone for a while; {} is to be published",
+            self.places().join(", ")
+        );
+        Self {
+            ingress: Vec::new(),
+            message: message.chars().take(LONGEST).collect(),
+            is_yielded: true,
+            ..self.clone()
         }
     }
 
@@ -335,6 +353,7 @@ impl DesiredStatus {
     /// The condition `ballast.dev/Programmed`.
     fn programmed(&self) -> Option<Condition> {
         let (is_true, reason) = match self.verdict {
+            Verdict::Served if self.is_yielded => (false, "ForeignStatus"),
             Verdict::Served if self.ingress.is_empty() => (false, "Waiting"),
             Verdict::Served if self.is_unheard => (false, "NotHeard"),
             Verdict::Served => (true, "Published"),

@@ -379,7 +379,7 @@ fn of_two_pools_that_overlap_the_older_one_has_the_addresses() {
             (
                 ProblemKind::TwoSystems,
                 text(
-                    "\"192.0.2.0/25\" overlaps with already defined CIDR 192.0.2.64-192.0.2.127 of IPAddressPool old, which of another system is older and has these addresses"
+                    "\"192.0.2.0/25\" overlaps with already defined CIDR 192.0.2.64-192.0.2.127 of IPAddressPool old, which belongs to another system, is older and has these addresses"
                 )
             ),
             (
@@ -391,7 +391,7 @@ fn of_two_pools_that_overlap_the_older_one_has_the_addresses() {
             (
                 ProblemKind::TwoSystems,
                 text(
-                    "\"192.0.2.0/24\" overlaps with already defined CIDR 192.0.2.64-192.0.2.127 of IPAddressPool old, which of another system is older and has these addresses"
+                    "\"192.0.2.0/24\" overlaps with already defined CIDR 192.0.2.64-192.0.2.127 of IPAddressPool old, which belongs to another system, is older and has these addresses"
                 )
             ),
         ]

@@ -296,6 +296,33 @@ fn a_take_over_is_refused_if_anything_was_written_meanwhile() {
 }
 
 #[test]
+fn what_is_left_to_another_controller_is_not_said_to_be_published() {
+    let mut theirs = plain();
+    theirs["status"]["loadBalancer"]["ingress"] = json!([{"ip": "192.0.2.99"}]);
+    let desired = desired(&status(Verdict::Served, &["10.30.0.1"]), &theirs);
+    let yielded = desired.yielded("old-cloud");
+    let status = yielded.status(&service(&theirs), 0)["status"].clone();
+    assert_eq!(status.get("loadBalancer"), None, "theirs stays");
+    let condition = &status["conditions"][0];
+    assert_eq!(condition["type"], PROGRAMMED);
+    assert_eq!(
+        (&condition["status"], &condition["reason"]),
+        (&json!("False"), &json!("ForeignStatus"))
+    );
+    let message = condition["message"].as_str().unwrap();
+    assert!(
+        message.starts_with("not published: old-cloud writes"),
+        "{message}"
+    );
+    theirs["status"]["conditions"] = status["conditions"].clone();
+    assert!(
+        yielded.is_in_status(&service(&theirs)),
+        "it is written once"
+    );
+    assert!(!desired.is_in_status(&service(&theirs)));
+}
+
+#[test]
 fn a_port_with_an_error_is_named_beside_those_without() {
     let mut served = status(Verdict::Served, &["10.0.0.1"]);
     served.port_errors = vec![PortError {
