@@ -632,5 +632,5 @@ fn sessions_are_listed_with_the_endpoint_of_the_request_that_is_served() {
     ballast.until(|_| sessions().contains(" fe=web be=s srv=one "));
     go_on.send(()).unwrap();
     client.read_exact(&mut [0; HELLO.len()]).unwrap();
-    ballast.until(|_| sessions().contains(" fe=web be=<NONE> srv=<NONE> "));
+    ballast.until(|_| sessions().contains(" fe=web be=<NONE> srv=<none> "));
 }

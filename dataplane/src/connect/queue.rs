@@ -26,11 +26,15 @@ impl Attempts<'_> {
             self.count_unserved();
             return Err(Refusal::QueueFull.into());
         };
+        let worker = self.caller.worker;
+        let mut connections = worker.connections.borrow_mut();
+        connections.set_queued(self.caller.slot, &state);
+        drop(connections);
         self.progress.is_queued = true;
         let turn = self.wait_for_turn(ticket, until).await;
         self.progress.is_queued = false;
         let waited = self.now.since(began);
-        let counters = state.counters(self.caller.worker.id);
+        let counters = state.counters(worker.id);
         counters.queued(waited);
         match turn {
             Err(Unserved::ClientLeft(_)) => counters.client_aborts.add(1),

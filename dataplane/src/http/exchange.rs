@@ -444,6 +444,7 @@ impl Exchange<'_, '_> {
         let caller = Caller {
             worker,
             key: &key,
+            slot: peer.slot,
             began: prepared.facts.began,
             idle: policy.may_use.then_some(policy.owner),
             keeps: Some(policy.owner),
@@ -455,23 +456,19 @@ impl Exchange<'_, '_> {
         };
         let service = Arc::clone(&prepared.service);
         let progress = account.dials(&service);
-        let (upstream, service) = match dial_link(caller, service, plan, progress).await {
-            Ok(dialed) => dialed,
+        match dial_link(caller, service, plan, progress).await {
+            Ok(dialed) => Ok(dialed),
             Err(_) if is_late.get() => {
                 account.fails(ExchangeFailure::Expired);
-                return Err(Ended::Failed(ExchangeFailure::Expired.into()));
+                Err(Ended::Failed(ExchangeFailure::Expired.into()))
             }
             Err(unserved) => {
                 if client.into_inner().is_cut() {
                     account.fails(ExchangeFailure::Cut);
                 }
-                return Err(Ended::Unserved(unserved));
+                Err(Ended::Unserved(unserved))
             }
-        };
-        let mut connections = worker.connections.borrow_mut();
-        connections.set_endpoint(peer.slot, upstream.session.lease.endpoint());
-        drop(connections);
-        Ok((upstream, service))
+        }
     }
 }
 
