@@ -474,13 +474,18 @@ fn requests_and_responses_are_counted_at_every_place() {
         ("ok", "one", "hrsp_2xx", 2),
         ("ok", "one", "stot", 2),
         ("ok", "one", "lbtot", 2),
+        ("ok", "one", "req_tot", 2),
         ("ok", "BACKEND", "hrsp_2xx", 2),
         ("ok", "BACKEND", "req_tot", 2),
         ("odd", "BACKEND", "hrsp_other", 1),
+        ("odd", "one", "req_tot", 1),
         ("gone", "one", "hrsp_4xx", 1),
+        ("gone", "one", "req_tot", 1),
         ("early", "one", "eresp", 1),
         ("early", "one", "srv_abrt", 0),
         ("early", "one", "hrsp_5xx", 0),
+        ("early", "one", "req_tot", 0),
+        ("early", "BACKEND", "req_tot", 1),
         ("none", "BACKEND", "econ", 1),
         ("none", "BACKEND", "hrsp_5xx", 0),
     ] {
@@ -534,6 +539,8 @@ fn metrics(logged: &Logged) {
         assert!(metrics.contains(line), "no {line} in {metrics}");
     }
     let families = crate::stats::readers::families(&metrics).expect("metrics that can be parsed");
+    // haproxy has the requests of a server in its CSV alone.
+    assert!(!families.contains_key("haproxy_server_http_requests_total"));
     assert_eq!(families["ballast_http_request_seconds"].kind, "histogram");
     let buckets = metrics
         .lines()
