@@ -224,9 +224,8 @@ impl Exchange<'_, '_> {
         };
         let worker = Rc::clone(&self.peer.worker);
         let clock = worker.shared.clock;
-        let has_cookie = self.prepared.facts.cookie.is_some();
         self.account
-            .connected(&service, &upstream, has_cookie, clock.precisely());
+            .connected(&service, &upstream, clock.precisely());
         // Named before `own` and `shared`, and so dropped after them: the stream is closed before another client may come.
         let Upstream {
             session,
@@ -427,7 +426,7 @@ impl Exchange<'_, '_> {
             ..
         } = self;
         let worker = &peer.worker;
-        let key = peer.key.with_cookie(prepared.facts.cookie);
+        let key = peer.key.with_cookie(prepared.facts.cookie.value());
         let is_late = Cell::new(false);
         match prepared.until {
             Some(until) => timer.set(until),
@@ -455,7 +454,7 @@ impl Exchange<'_, '_> {
             poll_gone: &poll_gone,
         };
         let service = Arc::clone(&prepared.service);
-        let progress = account.dials(&service);
+        let progress = account.dials(&service, prepared.facts.cookie, prepared.facts.began);
         match dial_link(caller, service, plan, progress).await {
             Ok(dialed) => Ok(dialed),
             Err(_) if is_late.get() => {
