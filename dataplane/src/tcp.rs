@@ -307,6 +307,7 @@ async fn dial_service(
     let caller = Caller {
         worker: &connection.worker,
         key: &connection.key,
+        slot: connection.slot,
         began: connection.began,
         idle: None,
         keeps: None,
@@ -319,11 +320,8 @@ async fn dial_service(
     let dialed = dial(caller, service, plan, progress).await;
     connection.entry = entry;
     let (upstream, service) = dialed?;
-    let endpoint = upstream.session.lease.endpoint();
-    let mut connections = connection.worker.connections.borrow_mut();
-    connections.set_endpoint(connection.slot, endpoint);
     if let Some(entry) = &mut connection.entry {
-        entry.connected(&service, endpoint);
+        entry.connected(&service, upstream.session.lease.endpoint());
     }
     Ok((upstream, service))
 }

@@ -30,7 +30,7 @@ use crate::os::panics::{At, Vital, vital};
 use crate::os::sys;
 use crate::os::sys::datagrams::{BATCH, Inbox};
 use crate::process::handover::{MovedFlow, inode};
-use crate::worker::{Close, Closing, SessionInfo, Worker};
+use crate::worker::{Close, Closing, SessionInfo, Whereabouts, Worker};
 
 mod flow_socket;
 mod from_client;
@@ -202,7 +202,7 @@ impl Flows {
                     number: flow.short(),
                     client: key.client,
                     key: SocketKey::clone(&state.listeners.get(&key.listener)?.key),
-                    endpoint: Some(Arc::clone(endpoint)),
+                    whereabouts: Some(Whereabouts::Endpoint(Arc::clone(endpoint))),
                     began,
                 })
             });

@@ -37,7 +37,7 @@ mod shared;
 pub(crate) use bad_request::LastBadRequest;
 use buffers::Buffers;
 pub(crate) use connection::{Accepted, Connection, PassedOn, ProxyInfo, reset_on_close};
-pub(crate) use connections::{ConnectionList, SessionInfo};
+pub(crate) use connections::{ConnectionList, SessionInfo, Whereabouts};
 pub(crate) use entry::Entry;
 pub(crate) use lines::{Lines, hand_over_in_time};
 pub(crate) use order::{Close, Closing, Order};

@@ -44,6 +44,8 @@ pub(crate) struct Caller<'a> {
     pub(crate) worker: &'a Rc<Worker>,
     /// The client's address, by which endpoints are chosen.
     pub(crate) key: &'a Key,
+    /// The slot of the client's connection in the worker's list.
+    pub(crate) slot: usize,
     /// When the client's connection was accepted, or its request began.
     pub(crate) began: Moment,
     /// Whether an idle connection to the endpoint will do, and whose; `None`: a new one is made.
@@ -296,6 +298,9 @@ impl Attempts<'_> {
         let endpoint = picked.lease.endpoint();
         let counters = endpoint.counters(worker.id);
         counters.picked.add(1);
+        let mut connections = worker.connections.borrow_mut();
+        connections.set_endpoint(self.caller.slot, endpoint);
+        drop(connections);
         if let Some(how) = self.caller.multiplexed {
             return Box::pin(self.attempt_shared(picked, how)).await;
         }

@@ -5,8 +5,10 @@ use std::mem;
 use std::net::SocketAddr;
 
 use ballast_core::admit::Refusal;
+use ballast_core::affinity::cookie::SentCookie;
 use ballast_core::endpoint::EndpointState;
 use ballast_core::http::StatusClass;
+use ballast_core::moment::Moment;
 use ballast_core::plan::{FrontendCounters, FrontendState};
 use ballast_core::service::{Endpoint, Service};
 
@@ -102,24 +104,25 @@ impl Texts {
 }
 
 impl Account {
-    /// Notes that the request waits for an endpoint of `service`.
-    pub(super) fn dials(&mut self, service: &Service) -> &mut Progress {
+    /// Notes that the request, which came at `began` with this cookie, waits for an endpoint of `service`.
+    pub(super) fn dials(
+        &mut self,
+        service: &Service,
+        cookie: SentCookie,
+        began: Moment,
+    ) -> &mut Progress {
         self.phase = Phase::Dial;
         self.progress = Progress::default();
+        let has_letters = self.is_logged && service.cookie_name().is_some();
+        self.cookie = has_letters.then(|| [cookie_letter(service, cookie, began), b'N']);
         if let Some(texts) = &mut self.texts {
             texts.service(&service.spec().name);
         }
         &mut self.progress
     }
 
-    /// Notes the endpoint that the request is sent to. `has_cookie`: the client has sent the service's affinity cookie.
-    pub(super) fn connected<S>(
-        &mut self,
-        service: &Service,
-        upstream: &Upstream<S>,
-        has_cookie: bool,
-        now: Micros,
-    ) {
+    /// Notes the endpoint that the request is sent to.
+    pub(super) fn connected<S>(&mut self, service: &Service, upstream: &Upstream<S>, now: Micros) {
         let endpoint = upstream.session.lease.endpoint();
         self.phase = Phase::Head;
         self.connected = Some(now);
@@ -127,13 +130,10 @@ impl Account {
             texts.service(&service.spec().name);
             texts.server(service, upstream.index, endpoint);
         }
-        if service.cookie_name().is_some() {
-            self.gives_cookie = upstream.cookie.is_some();
-            self.cookie = Some(match (has_cookie, self.gives_cookie) {
-                (false, _) => *b"NN",
-                (true, true) => *b"IN",
-                (true, false) => *b"VN",
-            });
+        self.gives_cookie = upstream.cookie.is_some();
+        if let Some([sent @ (b'V' | b'D'), _]) = &mut self.cookie {
+            // The endpoint of a good cookie may have been tried in vain, and a client may get another one for this once.
+            *sent = if self.gives_cookie { b'D' } else { b'V' };
         }
         self.sees(service, endpoint);
     }
@@ -367,6 +367,20 @@ impl Account {
                 }),
             }),
         });
+    }
+}
+
+/// haproxy's letter for the cookie that a client sent, before an endpoint is dialed.
+fn cookie_letter(service: &Service, sent: SentCookie, now: Moment) -> u8 {
+    let value = match sent {
+        SentCookie::None => return b'N',
+        SentCookie::Foreign => return b'I',
+        SentCookie::Value(value) => value,
+    };
+    match service.keeps_by_cookie(value, now) {
+        None => b'I',
+        Some(true) => b'V',
+        Some(false) => b'D',
     }
 }
 

@@ -226,9 +226,8 @@ impl Exchange<'_, '_> {
         };
         let worker = Rc::clone(&self.peer.worker);
         let clock = worker.shared.clock;
-        let has_cookie = self.prepared.facts.cookie.is_some();
         self.account
-            .connected(&service, &upstream, has_cookie, clock.precisely());
+            .connected(&service, &upstream, clock.precisely());
         // Named before `own` and `shared`, and so dropped after them: the stream is closed before another client may come.
         let Upstream {
             session,
@@ -429,7 +428,7 @@ impl Exchange<'_, '_> {
             room,
         } = self;
         let worker = &peer.worker;
-        let key = peer.key.with_cookie(prepared.facts.cookie);
+        let key = peer.key.with_cookie(prepared.facts.cookie.value());
         let is_late = Cell::new(false);
         match prepared.until {
             Some(until) => timer.set(until),
@@ -446,6 +445,7 @@ impl Exchange<'_, '_> {
         let caller = Caller {
             worker,
             key: &key,
+            slot: peer.slot,
             began: prepared.facts.began,
             idle: policy.may_use.then_some(policy.owner),
             keeps: Some(policy.owner),
@@ -457,24 +457,20 @@ impl Exchange<'_, '_> {
             poll_gone: &poll_gone,
         };
         let service = Arc::clone(&prepared.service);
-        let progress = account.dials(&service);
-        let (upstream, service) = match dial_link(caller, service, plan, progress).await {
-            Ok(dialed) => dialed,
+        let progress = account.dials(&service, prepared.facts.cookie, prepared.facts.began);
+        match dial_link(caller, service, plan, progress).await {
+            Ok(dialed) => Ok(dialed),
             Err(_) if is_late.get() => {
                 account.fails(ExchangeFailure::Expired);
-                return Err(Ended::Failed(ExchangeFailure::Expired.into()));
+                Err(Ended::Failed(ExchangeFailure::Expired.into()))
             }
             Err(unserved) => {
                 if client.into_inner().is_cut() {
                     account.fails(ExchangeFailure::Cut);
                 }
-                return Err(Ended::Unserved(unserved));
+                Err(Ended::Unserved(unserved))
             }
-        };
-        let mut connections = worker.connections.borrow_mut();
-        connections.set_endpoint(peer.slot, upstream.session.lease.endpoint());
-        drop(connections);
-        Ok((upstream, service))
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use ballast_core::affinity::cookie::CookieValue;
+use ballast_core::affinity::cookie::SentCookie;
 use ballast_core::answer::Form;
 use ballast_core::backends::Chosen;
 use ballast_core::forward::{self, Edits, MapBack, ToEndpoint, Trailing};
@@ -80,7 +80,7 @@ pub(super) struct RequestFacts {
     pub(super) hsts: Option<MaxAge>,
     pub(super) is_https: bool,
     /// The affinity cookie of the service, as the client sent it.
-    pub(super) cookie: Option<CookieValue>,
+    pub(super) cookie: SentCookie,
     /// The form of an answer of Ballast's own.
     pub(super) form: Form,
     /// When its head was complete.
@@ -288,7 +288,9 @@ impl RequestFacts {
             cookie: chosen
                 .service
                 .cookie_name()
-                .and_then(|name| CookieValue::find(request.fields, name)),
+                .map_or(SentCookie::None, |name| {
+                    SentCookie::find(request.fields, name)
+                }),
             form: Form::accepted_by(request.fields),
             began: message.began,
         }

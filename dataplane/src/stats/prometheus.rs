@@ -123,10 +123,12 @@ fn columns(
 ) -> impl Iterator<Item = Family> {
     let columns = COLUMNS.iter();
     let columns = columns.filter(move |column| !column.metric.is_empty() && has(column));
-    columns.map(move |column| {
+    columns.filter_map(move |column| {
         let metric = match (kind, column.metric) {
             ("server", "active_servers") => "active",
             ("server", "backup_servers") => "backup",
+            // haproxy has this one in CSV alone.
+            ("server", "http_requests_total") => return None,
             (_, metric) => metric,
         };
         let name = format!("haproxy_{kind}_{metric}");
@@ -134,7 +136,7 @@ fn columns(
             Unit::Classes => "HTTP responses by the first digit of their status.",
             _ => column.help,
         };
-        Family::new(kinds, name, help, Source::Column(column))
+        Some(Family::new(kinds, name, help, Source::Column(column)))
     })
 }
 
@@ -204,7 +206,7 @@ impl Family {
                 series.states(UP_OR_DOWN, |state| (state == "UP") == frontend.is_open);
             }
             (Unit::States, Row::Service(service)) => match column.name {
-                "agg_server_status" => {
+                "agg_server_status" | "agg_server_check_status" => {
                     series.counted(STATES, &service.endpoints, |one| Some(state_of(one)));
                 }
                 "agg_check_status" => series.counted(results(), &service.endpoints, result_of),

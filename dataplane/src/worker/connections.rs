@@ -7,6 +7,7 @@ use std::sync::Arc;
 use ballast_core::endpoint::EndpointState;
 use ballast_core::moment::Moment;
 use ballast_core::plan::SocketKey;
+use ballast_core::service::ServiceState;
 use tokio::task::AbortHandle;
 
 /// The connections of a worker, each in a numbered slot.
@@ -23,7 +24,7 @@ struct ListedConnection {
     client: SocketAddr,
     socket: Rc<SocketKey>,
     began: Moment,
-    endpoint: Option<Arc<EndpointState>>,
+    whereabouts: Option<Whereabouts>,
     /// Whether it waits for the next request of HTTP, which may go to another endpoint.
     is_idle: bool,
     /// Tells it from other connections that had the slot, or will have it.
@@ -49,7 +50,7 @@ impl ConnectionList {
             client,
             socket,
             began,
-            endpoint: None,
+            whereabouts: None,
             is_idle: false,
             serial: self.serial,
             task: None,
@@ -89,12 +90,21 @@ impl ConnectionList {
         }
     }
 
+    /// Notes that the connection waits in the queue of this service.
+    pub(crate) fn set_queued(&mut self, slot: usize, service: &Arc<ServiceState>) {
+        if let Some(connection) = &mut self.slots[slot] {
+            connection.is_idle = false;
+            connection.whereabouts = Some(Whereabouts::Queue(Arc::clone(service)));
+        }
+    }
+
+    /// Notes the endpoint that serves the connection, or is dialed for it.
     pub(crate) fn set_endpoint(&mut self, slot: usize, endpoint: &Arc<EndpointState>) {
         if let Some(connection) = &mut self.slots[slot] {
             connection.is_idle = false;
-            let known = connection.endpoint.as_ref();
-            if known.is_none_or(|known| !Arc::ptr_eq(known, endpoint)) {
-                connection.endpoint = Some(Arc::clone(endpoint));
+            let known = connection.whereabouts.as_ref();
+            if known.is_none_or(|known| !known.is_at(endpoint)) {
+                connection.whereabouts = Some(Whereabouts::Endpoint(Arc::clone(endpoint)));
             }
         }
     }
@@ -120,7 +130,10 @@ impl ConnectionList {
                 number: connection.number(slot),
                 client: connection.client,
                 key: SocketKey::clone(&connection.socket),
-                endpoint: connection.endpoint.clone().filter(|_| !connection.is_idle),
+                whereabouts: connection
+                    .whereabouts
+                    .clone()
+                    .filter(|_| !connection.is_idle),
                 began: connection.began,
             })
         });
@@ -136,10 +149,39 @@ pub(crate) struct SessionInfo {
     pub(crate) client: SocketAddr,
     /// The listening socket that it came in by.
     pub(crate) key: SocketKey,
-    /// Its endpoint, once it has one.
-    pub(crate) endpoint: Option<Arc<EndpointState>>,
+    /// Where it is, once a service was chosen.
+    pub(crate) whereabouts: Option<Whereabouts>,
     /// When it began.
     pub(crate) began: Moment,
+}
+
+/// How far a connection or a flow has come.
+#[derive(Clone, Debug)]
+pub(crate) enum Whereabouts {
+    /// It waits in the queue of this service.
+    Queue(Arc<ServiceState>),
+    /// This endpoint serves it, or is dialed for it.
+    Endpoint(Arc<EndpointState>),
+}
+
+impl Whereabouts {
+    fn is_at(&self, endpoint: &Arc<EndpointState>) -> bool {
+        matches!(self, Self::Endpoint(known) if Arc::ptr_eq(known, endpoint))
+    }
+
+    pub(crate) fn service(&self) -> &ServiceState {
+        match self {
+            Self::Queue(service) => service,
+            Self::Endpoint(endpoint) => endpoint.service(),
+        }
+    }
+
+    pub(crate) fn endpoint(&self) -> Option<&EndpointState> {
+        match self {
+            Self::Queue(_) => None,
+            Self::Endpoint(endpoint) => Some(endpoint),
+        }
+    }
 }
 
 /// Serial numbers have 20 bits.

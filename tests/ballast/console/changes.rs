@@ -2,9 +2,10 @@
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{SocketAddr, TcpStream, UdpSocket};
 
 use crate::console::say;
+use support::peers::{ShutDoor, reset};
 use support::{Ballast, ask, connect, echo_server, named_server};
 
 #[test]
@@ -234,6 +235,54 @@ fn connections_are_listed_with_who_came_and_where_they_are() {
 }
 
 #[test]
+fn a_client_in_the_queue_is_listed_with_the_service_and_one_that_is_connected_with_the_endpoint() {
+    for (protocol, serves) in [("tcp", "service: s"), ("http", "default: {service: s}")] {
+        let shut = ShutDoor::new();
+        let table = pool(&[shut.address()], ", timeouts: {queue: 60s, connect: 60s}")
+            .replace("name: e0", "name: e0, max-connections: 1")
+            .replace("tcp, service: s", &format!("{protocol}, {serves}"));
+        let ballast = Ballast::serve_with_socket(&table, 2);
+        let listed = |client: &TcpStream, place: &str| {
+            let source = client.local_addr().unwrap();
+            let line = format!(" src={source} fe=f {place} age=");
+            ballast.until(|ballast| say(ballast, "show sess\n").contains(&line));
+        };
+        let come = || {
+            let mut client = connect(ballast.address());
+            client
+                .write_all(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+                .unwrap();
+            client
+        };
+        let dialing = come();
+        listed(&dialing, "be=s srv=e0");
+        let mut queued = come();
+        listed(&queued, "be=s srv=<none>");
+        let json = say(&ballast, "show sess json\n");
+        let list: Vec<serde_json::Value> = serde_json::from_str(&json).unwrap();
+        let source = queued.local_addr().unwrap().to_string();
+        let of_queued = list.iter().find(|one| one["client"] == source).unwrap();
+        assert_eq!(of_queued["service"], "s", "{protocol}");
+        assert_eq!(of_queued["endpoint"], serde_json::Value::Null, "{protocol}");
+
+        // The place of a client that leaves goes to the next one.
+        reset(dialing);
+        listed(&queued, "be=s srv=e0");
+        shut.open(|mut client| {
+            client.read(&mut [0; 512]).ok();
+            let answer = b"HTTP/1.1 204 No Content\r\n\r\n";
+            client.write_all(answer).ok();
+            client.read(&mut [0]).ok();
+        });
+        queued.read_exact(&mut [0; 12]).unwrap();
+        if protocol == "http" {
+            // Its next request may be for another service.
+            listed(&queued, "be=<NONE> srv=<none>");
+        }
+    }
+}
+
+#[test]
 fn behind_a_proxy_the_client_that_it_names_is_listed() {
     let table = pool(&[echo_server()], "").replace(
         "service: s}",
@@ -440,7 +489,7 @@ fn a_frontend_that_is_disabled_refuses_and_keeps_its_connections() {
     client.write_all(b"x").unwrap();
     client.read_exact(&mut [0]).unwrap();
     assert_eq!(say(&ballast, "disable frontend f\n"), "\n");
-    let refused = std::net::TcpStream::connect(address).unwrap_err();
+    let refused = TcpStream::connect(address).unwrap_err();
     assert_eq!(refused.kind(), std::io::ErrorKind::ConnectionRefused);
     client.write_all(b"y").unwrap();
     client.read_exact(&mut [0]).unwrap();

@@ -117,10 +117,22 @@ fn an_address_that_moves_is_seen_without_a_reload() {
     browser.until("document.getElementById('announcer')?.innerText.includes('is not there')");
     replace(&path, &ack());
     browser.until("!document.getElementById('announcer')");
-    let phone = json!({"width": 375, "height": 800, "deviceScaleFactor": 2, "mobile": true});
-    browser.command("Emulation.setDeviceMetricsOverride", &phone);
-    let width = browser.value("document.documentElement.scrollWidth");
-    assert!(width.as_u64() <= Some(375), "{width}");
+    // The columns of long words and times fit, too: none is cut off by the edge of the table.
+    let mut long = ack();
+    long["addresses"][1]["since"] =
+        json!(long["addresses"][1]["since"].as_u64().unwrap() - DAYS_12);
+    long["addresses"][2]["mode"] = json!("bgp");
+    long["addresses"][3]["address"] = json!("2001:db8:1234:5678:9abc:def0:1234:5678");
+    replace(&path, &long);
+    browser.until("document.getElementById('addresses').innerText.includes('12 d 22 h')");
+    for width in [400, 375, 360] {
+        let phone = json!({"width": width, "height": 800, "deviceScaleFactor": 2, "mobile": true});
+        browser.command("Emulation.setDeviceMetricsOverride", &phone);
+        let page = browser.value("document.documentElement.scrollWidth");
+        assert!(page.as_u64() <= Some(width), "{page} of {width}");
+        let hidden = "(box => box.scrollWidth - box.clientWidth)(document.querySelector('#addresses .scroll'))";
+        assert_eq!(browser.value(hidden), 0, "{width}");
+    }
     assert_eq!(browser.value("window.same"), true);
     no_complaints(&browser);
 }
@@ -165,3 +177,5 @@ fn ack() -> Value {
 }
 
 const PATIENCE: Duration = Duration::from_secs(10);
+/// 12 days and 22 hours, in milliseconds.
+const DAYS_12: u64 = (12 * 24 + 22) * 3_600_000;

@@ -3,6 +3,9 @@
 /// Name and kind.
 pub(crate) const FAMILIES: &[(&str, &str)] = &[
     ("haproxy_backend_active_servers", "gauge"),
+    ("haproxy_backend_agg_check_status", "gauge"),
+    ("haproxy_backend_agg_server_check_status", "gauge"),
+    ("haproxy_backend_agg_server_status", "gauge"),
     ("haproxy_backend_backup_servers", "gauge"),
     ("haproxy_backend_bytes_in_total", "counter"),
     ("haproxy_backend_bytes_out_total", "counter"),

@@ -94,10 +94,16 @@ fn metrics_are_what_a_strict_scraper_takes() {
         1.0
     );
     assert_eq!(value("haproxy_backend_active_servers", "proxy=pool:a"), 1.0);
-    assert_eq!(
-        value("haproxy_backend_agg_server_status", "proxy=pool:a,state=UP"),
-        3.0
-    );
+    for name in ["agg_server_status", "agg_server_check_status"] {
+        let family = format!("haproxy_backend_{name}");
+        assert_eq!(value(&family, "proxy=pool:a,state=UP"), 3.0, "{name}");
+        let series = all[&family].series.iter();
+        let endpoints: f64 = series
+            .filter(|(labels, _)| labels.contains("proxy=pool:a,"))
+            .map(|(_, count)| count)
+            .sum();
+        assert_eq!(endpoints, 5.0, "{name}: each endpoint in one state");
+    }
     assert_eq!(
         value("haproxy_backend_limit_sessions", "proxy=pool:a"),
         77.0

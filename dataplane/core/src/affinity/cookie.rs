@@ -41,9 +41,40 @@ impl CookieValue {
     /// The first value among the cookies of this name that can be Ballast's.
     #[must_use]
     pub fn find(fields: &[Field<'_>], name: &str) -> Option<Self> {
-        all(fields)
-            .filter(|pair| pair.is_named(Some(name)))
-            .find_map(|pair| Self::parse(pair.value()?))
+        SentCookie::find(fields, name).value()
+    }
+}
+
+/// What a client sent as the affinity cookie of a service.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SentCookie {
+    #[default]
+    None,
+    /// A value that cannot be Ballast's.
+    Foreign,
+    Value(CookieValue),
+}
+
+impl SentCookie {
+    /// The first value among the cookies of this name that can be Ballast's, or that there are others.
+    #[must_use]
+    pub fn find(fields: &[Field<'_>], name: &str) -> Self {
+        let mut found = Self::None;
+        for pair in all(fields).filter(|pair| pair.is_named(Some(name))) {
+            if let Some(value) = pair.value().and_then(CookieValue::parse) {
+                return Self::Value(value);
+            }
+            found = Self::Foreign;
+        }
+        found
+    }
+
+    #[must_use]
+    pub fn value(self) -> Option<CookieValue> {
+        match self {
+            Self::Value(value) => Some(value),
+            Self::None | Self::Foreign => None,
+        }
     }
 }
 

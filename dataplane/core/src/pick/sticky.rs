@@ -100,6 +100,17 @@ impl Service {
         (key.cookie != Some(value) && !picked.is_for_once).then_some(value)
     }
 
+    /// Whether the client whose affinity cookie has this value may get its endpoint; `None`: the service has none of that value.
+    #[must_use]
+    pub fn keeps_by_cookie(&self, cookie: CookieValue, now: Moment) -> Option<bool> {
+        let Some(service::Affinity::Cookie(cookies)) = &self.affinity else {
+            return None;
+        };
+        let endpoint = self.endpoints.get(cookies.find(cookie)?)?;
+        let availability = self.availability(endpoint, &Tried::default(), now);
+        Some(!matches!(availability, Availability::Unusable))
+    }
+
     /// Picks the endpoint that the client had, at `index`, or another one for this once; `None` if its affinity has ended.
     fn pick_again(
         &self,

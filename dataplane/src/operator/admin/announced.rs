@@ -1,5 +1,5 @@
-//! The ack of the announcer that runs beside this process, as the page shows it. It is read when somebody looks at the page, on the
-//! admin thread, and bounded: whatever stands at the path costs no client anything.
+//! The ack of the announcer that runs beside this process, as the page shows it. It is read when somebody looks at the page, beside
+//! the admin thread, and bounded: whatever stands at the path costs no client anything, and a slow disk delays nobody but those who look.
 
 use std::cell::RefCell;
 use std::fs;
@@ -8,6 +8,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use ballast_core::announce_ack::{Ack, State};
+use tokio::sync::Mutex;
+use tokio::task::{JoinHandle, spawn_blocking};
+use tokio::time::timeout;
 
 use crate::os::files::{self, Fault, allow};
 
@@ -15,6 +18,10 @@ use crate::os::files::{self, Fault, allow};
 #[derive(Debug)]
 pub(crate) struct AnnouncerAck {
     path: PathBuf,
+    /// Reads it; may block.
+    from: fn(&Path) -> Announced,
+    /// The read that goes on: one at a time, however long the disk takes.
+    reading: Mutex<Option<JoinHandle<Announced>>>,
     /// All readers of the page share it.
     recent: RefCell<Option<(Instant, Arc<Announced>)>>,
 }
@@ -34,32 +41,57 @@ impl AnnouncerAck {
     pub(crate) fn at(path: PathBuf) -> Self {
         Self {
             path,
+            from: Announced::read,
+            reading: Mutex::default(),
             recent: RefCell::new(None),
         }
     }
 
     /// What the announcer says, at most half a second ago.
-    pub(super) fn read(&self) -> Arc<Announced> {
-        let mut recent = self.recent.borrow_mut();
-        match &*recent {
-            Some((read, announced)) if read.elapsed() < SHARED_FOR => Arc::clone(announced),
-            _ => {
-                let announced = Arc::new(Announced::read(&self.path));
-                *recent = Some((Instant::now(), Arc::clone(&announced)));
-                announced
-            }
+    pub(super) async fn read(&self) -> Arc<Announced> {
+        // Whoever comes meanwhile waits for the same read.
+        let mut reading = self.reading.lock().await;
+        if let Some((read, announced)) = &*self.recent.borrow()
+            && read.elapsed() < SHARED_FOR
+        {
+            return Arc::clone(announced);
         }
+        let task = reading.get_or_insert_with(|| {
+            let (from, path) = (self.from, self.path.clone());
+            spawn_blocking(move || from(&path))
+        });
+        let announced = match timeout(PATIENCE, task).await {
+            Ok(read) => {
+                *reading = None;
+                read.unwrap_or_else(|_| self.unread("reading it has failed; the log says more"))
+            }
+            Err(_) => {
+                self.unread("reading it takes too long; see why the disk that it is on is slow")
+            }
+        };
+        let announced = Arc::new(announced);
+        self.recent
+            .replace(Some((Instant::now(), Arc::clone(&announced))));
+        announced
+    }
+
+    fn unread(&self, why: &str) -> Announced {
+        Announced::new(Err(format!("{}: {why}", self.path.display())), None)
     }
 }
 
 impl Announced {
     fn read(path: &Path) -> Self {
-        let now = SystemTime::now();
         let written = fs::metadata(path).and_then(|about| about.modified());
-        let age = written.map(|written| now.duration_since(written).unwrap_or_default());
+        Self::new(ack(path), written.ok())
+    }
+
+    fn new(ack: Result<Ack, String>, written: Option<SystemTime>) -> Self {
+        let now = SystemTime::now();
+        let age = written.and_then(|written| now.duration_since(written).ok());
         let since = now.duration_since(UNIX_EPOCH).unwrap_or_default();
         Self {
-            ack: ack(path),
+            ack,
             age: age.unwrap_or_default(),
             now: u64::try_from(since.as_millis()).unwrap_or(u64::MAX),
         }
@@ -105,5 +137,43 @@ fn ack(path: &Path) -> Result<Ack, String> {
 }
 
 const SHARED_FOR: Duration = Duration::from_millis(500);
+/// Who looks at the page waits so long for the ack at most.
+const PATIENCE: Duration = Duration::from_secs(1);
 /// As many addresses as an announcer takes, and more.
 const LARGEST: u64 = 8 << 20;
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+
+    use super::*;
+
+    /// A pipe is a disk that answers when somebody writes.
+    #[tokio::test]
+    async fn a_disk_that_does_not_answer_delays_nothing_but_the_ack() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("ack");
+        mknodat(CWD, &path, FileType::Fifo, Mode::RWXU, 0).unwrap();
+        let ack = AnnouncerAck {
+            from: |path| Announced::new(Err(fs::read_to_string(path).unwrap()), None),
+            ..AnnouncerAck::at(path.clone())
+        };
+        let began = Instant::now();
+        let others = async {
+            tokio::task::yield_now().await;
+            began.elapsed()
+        };
+        let (one, same, others) = tokio::join!(ack.read(), ack.read(), others);
+        assert!(others < PATIENCE, "the thread was free: {others:?}");
+        assert!(one.ack.as_ref().unwrap_err().contains("takes too long"));
+        assert!(Arc::ptr_eq(&one, &same), "there is one read at a time");
+
+        let mut writer = fs::File::options().write(true).open(&path).unwrap();
+        writer.write_all(b"what it says").unwrap();
+        drop(writer);
+        support::pause_async(SHARED_FOR).await;
+        assert_eq!(ack.read().await.ack.as_ref().unwrap_err(), "what it says");
+    }
+}

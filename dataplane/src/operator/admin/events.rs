@@ -81,7 +81,8 @@ async fn tell(
             continue;
         };
         let mut event = b"data: ".to_vec();
-        event.extend(changes.since(&handler.stats, handler.recent(), handler.announced()));
+        let announced = handler.announced().await;
+        event.extend(changes.since(&handler.stats, handler.recent(), announced));
         event.extend_from_slice(b"\n\n");
         place.send(event.into());
     }

@@ -100,8 +100,11 @@ impl Handler {
     }
 
     /// What the announcer beside this process says now. `None`: there is none.
-    pub(super) fn announced(&self) -> Option<Arc<Announced>> {
-        self.announced.as_ref().map(AnnouncerAck::read)
+    pub(super) async fn announced(&self) -> Option<Arc<Announced>> {
+        match &self.announced {
+            Some(ack) => Some(ack.read().await),
+            None => None,
+        }
     }
 
     pub(super) async fn answer(self: &Rc<Self>, request: Request<Incoming>, peer: Peer) -> Reply {
@@ -191,7 +194,7 @@ impl Handler {
     }
 
     async fn page(&self, view: View, gzip: bool) -> Reply {
-        let announced = self.announced();
+        let announced = self.announced().await;
         let page = |snapshot| page::page(&self.stats, snapshot, announced, view);
         let mut reply = self.rendered("text/html; charset=utf-8", gzip, page).await;
         for (name, value) in [

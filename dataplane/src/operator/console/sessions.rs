@@ -11,7 +11,7 @@ use serde::{Serialize, Serializer};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use crate::worker::{Order, SessionInfo, Shared};
+use crate::worker::{Order, SessionInfo, Shared, Whereabouts};
 
 /// A connection or a flow, as it is listed.
 #[derive(Debug, Serialize)]
@@ -62,7 +62,8 @@ pub(super) async fn connections(shared: &Shared) -> Vec<Connection> {
 }
 
 fn connection(plan: &Plan, seen: SessionInfo, now: Moment) -> Connection {
-    let endpoint = seen.endpoint.as_ref();
+    let whereabouts = seen.whereabouts.as_ref();
+    let endpoint = whereabouts.and_then(Whereabouts::endpoint);
     Connection {
         id: 0,
         client: seen.client,
@@ -73,7 +74,7 @@ fn connection(plan: &Plan, seen: SessionInfo, now: Moment) -> Connection {
         frontend: plan
             .frontend(&seen.key)
             .map(|frontend| frontend.name().to_string()),
-        service: endpoint.map(|endpoint| endpoint.service().name().to_owned()),
+        service: whereabouts.map(|at| at.service().name().to_owned()),
         endpoint: endpoint.map(|endpoint| name_of(plan, endpoint)),
         seconds: now.since(seen.began).as_secs(),
     }
@@ -126,7 +127,6 @@ fn name_of(plan: &Plan, endpoint: &EndpointState) -> String {
 /// One line each, in haproxy's form.
 pub(super) fn lines(connections: &[Connection], current: u32) -> String {
     let mut out = String::new();
-    let or_none = |name: &Option<String>| name.clone().unwrap_or_else(|| "<NONE>".into());
     for connection in connections {
         let version = match connection.client {
             SocketAddr::V4(_) => "v4",
@@ -138,9 +138,9 @@ pub(super) fn lines(connections: &[Connection], current: u32) -> String {
             "{:#x}: proto={proto}{version} src={} fe={} be={} srv={} age={}",
             connection.id,
             connection.client,
-            or_none(&connection.frontend),
-            or_none(&connection.service),
-            or_none(&connection.endpoint),
+            connection.frontend.as_deref().unwrap_or("<NONE>"),
+            connection.service.as_deref().unwrap_or("<NONE>"),
+            connection.endpoint.as_deref().unwrap_or("<none>"),
             age(connection.seconds),
         );
     }
@@ -196,7 +196,7 @@ mod tests {
         };
         assert_eq!(
             lines(&[connection(17)], 1),
-            "0x11: proto=tcpv6 src=[2001:db8::1]:5 fe=f be=<NONE> srv=<NONE> age=1m1s\n"
+            "0x11: proto=tcpv6 src=[2001:db8::1]:5 fe=f be=<NONE> srv=<none> age=1m1s\n"
         );
         let many: Vec<Connection> = (0..1000).map(connection).collect();
         let text = lines(&many, 5000);

@@ -115,8 +115,9 @@ pub(in crate::stats) static COLUMNS: [Column; 119] = columns! {
         frontend: |f| if_http(f.mode, Level(f.request_rate.now)) }
     "req_rate_max" MMP "http_requests_rate_max" Http "The most HTTP requests in a second." {
         frontend: |f| if_http(f.mode, Level(f.request_rate.max)) }
-    "req_tot" MCP "http_requests_total" Http "HTTP requests in all." {
-        frontend: |f| if_http(f.mode, Count(f.counts.requests)), backend: |b| if_http(b.mode, Count(b.own.sessions)) }
+    "req_tot" MCP "http_requests_total" Http "HTTP requests in all; at an endpoint those that it answered." {
+        frontend: |f| if_http(f.mode, Count(f.counts.requests)), backend: |b| if_http(b.mode, Count(b.own.sessions)),
+        server: |b, s| if_http(b.mode, Count(s.counts.responses.iter().sum())) }
     "cli_abrt" MCP "client_aborts_total" Plain "Sessions that the client cut." {
         backend: |b| Count(b.counts.client_aborts), server: |_, s| Count(s.counts.client_aborts) }
     "srv_abrt" MCP "server_aborts_total" Plain "Sessions that the endpoint cut." {
@@ -198,7 +199,7 @@ pub(in crate::stats) static COLUMNS: [Column; 119] = columns! {
     "uweight" MaP "uweight" Plain "The weight that was asked for; at a service that of all endpoints in use together." {
         backend: |b| Level(b.user_weight), server: |_, s| Level(s.user_weight) }
     "agg_server_status" MGP "agg_server_status" States "Endpoints in each state." { backend: |_| Empty }
-    "agg_server_check_status" MGP "" Plain "The same, under its former name." {}
+    "agg_server_check_status" MGP "agg_server_check_status" States "The same, under its former name." { backend: |_| Empty }
     "agg_check_status" MGP "agg_check_status" States "Endpoints by the result of their last check." { backend: |_| Empty }
     "srid" KGS "" Plain "How often the endpoint's number was given anew." { server: |_, _| Level(0) }
     "sess_other" MCP "" Http "Sessions without HTTP at a frontend with HTTP." { frontend: |f| if_http(f.mode, Count(0)) }
