@@ -57,26 +57,21 @@ impl Importer<'_> {
         place: Where,
     ) -> Result<Vec<Step>, Closed> {
         let counted = Some((backends, &mut *frontend));
-        let LetIn {
-            clients,
-            mut senders,
-            steps,
-        } = self.let_in(proxy, None, counted, place, true)?;
-        if way.accept_proxy {
-            senders = Ranges::all();
-        }
+        let let_in = self.let_in(proxy, None, counted, place, true)?;
+        let senders = match way.accept_proxy {
+            true => Ranges::all(),
+            false => let_in.senders,
+        };
         // Such rules see the peer's address, and source-ranges that of the PROXY header.
         let mut of_peers = proxy.rules_of(Stage::Connection..=Stage::Connection);
         if !senders.is_none()
             && let Some(rule) = of_peers.find(|rule| rule.does.denies())
         {
             self.report.left_out(&rule.line, "at binds with a PROXY header it says which peers may come; name these in accept-proxy.from, or write tcp-request session for clients");
-            return Err(Closed(format!(
-                "{} says which peers may come, which a table does not beside PROXY headers",
-                self.places.shown(rule.line.number)
-            )));
+            let says = "says which peers may come, which a table does not beside PROXY headers";
+            return Err(self.closed_by(&rule.line, says));
         }
-        frontend.source_ranges = self.source_ranges(&proxy.head, &clients)?;
+        frontend.source_ranges = self.source_ranges(&proxy.head, &let_in.clients)?;
         let from = senders.nets().filter(|_| !senders.is_none());
         frontend.accept_proxy = from.map(|from| {
             Box::new(AcceptProxy {
@@ -89,7 +84,7 @@ impl Importer<'_> {
         {
             self.report.note(&bind.line, "every client is believed about its address, as in haproxy; name the proxies in front in accept-proxy.from");
         }
-        Ok(steps)
+        Ok(let_in.steps)
     }
 
     /// What `tcp-request` rules of a section come to, those that are no rules of `shared`. Rules that count clients become limits,
@@ -140,10 +135,7 @@ impl Importer<'_> {
                 continue;
             }
             if step.is_about_names() && rule.does.denies() {
-                return Err(Closed(format!(
-                    "{} rejects connections by the name that they ask for, which a table does by the routes of a frontend alone; write it there",
-                    self.places.shown(rule.line.number)
-                )));
+                return Err(self.closed_by(&rule.line, "rejects connections by the name that they ask for, which a table does by the routes of a frontend alone; write it there"));
             }
             if step.is_about_names() {
                 self.report.left_out(&rule.line, "a connection is accepted before its host and path are known; write it for requests: http-request allow");
@@ -233,10 +225,7 @@ impl Importer<'_> {
             Ok(note) => self.report.note(&rule.line, note),
             Err(NoLimit::LeftOut(why)) => self.report.left_out(&rule.line, why),
             Err(NoLimit::Everybody) => {
-                return Err(Closed(format!(
-                    "{} rejects everybody: a client that connects is counted already, and its count is 1 then; write gt 1, or a higher number",
-                    self.places.shown(rule.line.number)
-                )));
+                return Err(self.closed_by(&rule.line, "rejects everybody: a client that connects is counted already, and its count is 1 then; write gt 1, or a higher number"));
             }
         }
         Ok(true)

@@ -12,7 +12,8 @@ use super::pattern::{PathKind, PathPattern};
 use super::ports;
 use super::proxy::{Changed, Proxy};
 use super::ranges::{Ranges, net};
-use super::report::Kind;
+use super::report::Report;
+use super::words::Line;
 use super::world::World;
 
 /// One thing that an ACL says of a connection or a request.
@@ -91,20 +92,21 @@ impl Where {
     }
 }
 
-/// Reads the words of an ACL behind its name: a criterion, flags and patterns. One of the atoms must hold. Says what differs by
-/// `tell`.
+/// Reads the words of an ACL behind its name: a criterion, flags and patterns. One of the atoms must hold. Reports what differs.
 pub(super) fn read(
+    line: &Line,
     words: &[String],
     place: Where,
     world: &dyn World,
-    tell: &mut dyn FnMut(Kind, String),
+    report: &mut Report,
 ) -> Result<Vec<Atom>, String> {
     let Some((criterion, rest)) = words.split_first() else {
         return Err("has no criterion; expected one such as `src 10.0.0.0/8`".into());
     };
     let mut reader = Reader {
+        line,
         place,
-        tell,
+        report,
         cuts_port: false,
         ignore_case: false,
         method: None,
@@ -152,11 +154,10 @@ pub(super) fn read(
     if let Some(counter) = Counter::read(criterion, &reader.patterns) {
         return Ok(vec![Atom::Counter(counter)]);
     }
-    let tell = &mut reader.tell;
     reader.patterns.retain(|pattern| {
         let is_found = !pattern.ends_with([' ', '\t']) || criterion.starts_with("src");
         if !is_found {
-            tell(Kind::Note, format!("a space stands behind {pattern:?}, so that haproxy never finds it; take the space out"));
+            reader.report.note(line, format!("a space stands behind {pattern:?}, so that haproxy never finds it; take the space out"));
         }
         is_found
     });
@@ -164,8 +165,9 @@ pub(super) fn read(
 }
 
 struct Reader<'a> {
+    line: &'a Line,
     place: Where,
-    tell: &'a mut dyn FnMut(Kind, String),
+    report: &'a mut Report,
     /// Whether a converter takes the port off the host.
     cuts_port: bool,
     ignore_case: bool,
@@ -174,6 +176,14 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
+    fn note(&mut self, why: String) {
+        self.report.note(self.line, why);
+    }
+
+    fn differs(&mut self, why: String) {
+        self.report.differs(self.line, why);
+    }
+
     /// A criterion that Ballast does not look at, or not by this method.
     fn unknown(&self, criterion: &str) -> Atom {
         Atom::Unknown(match &self.method {
@@ -207,7 +217,7 @@ impl Reader<'_> {
             name if is_hello(name) => match self.patterns.as_slice() {
                 _ if self.method.is_some() => self.unknown(criterion),
                 _ if self.place.is_http || self.place.tls => {
-                    (self.tell)(Kind::Note, format!("`{criterion}` finds nothing here, in haproxy neither: TLS does not pass unopened"));
+                    self.note(format!("`{criterion}` finds nothing here, in haproxy neither: TLS does not pass unopened"));
                     Atom::Always(false)
                 }
                 [one] if one == "1" => Atom::Always(self.place.has_hello),
@@ -246,13 +256,12 @@ impl Reader<'_> {
 
     /// `lower` makes small letters of all: a pattern with others is never found, unless -i stands before it.
     fn in_small_letters(&mut self) {
-        let (patterns, tell) = (&mut self.patterns, &mut self.tell);
         let has_others = |pattern: &String| pattern.bytes().any(|byte| byte.is_ascii_uppercase());
         if !self.ignore_case {
-            patterns.retain(|pattern| {
+            self.patterns.retain(|pattern| {
                 let is_found = !has_others(pattern);
                 if !is_found {
-                    tell(Kind::Note, format!("behind `lower` haproxy never finds {pattern:?}, and the table does not have it; write it in small letters"));
+                    self.report.note(self.line, format!("behind `lower` haproxy never finds {pattern:?}, and the table does not have it; write it in small letters"));
                 }
                 is_found
             });
@@ -262,7 +271,7 @@ impl Reader<'_> {
 
     /// A name that clients say: in the Host field of a request, in the hello of a connection that is passed on, or in the handshake
     /// of TLS that ended here.
-    fn name(self, of: Says, method: &str, criterion: &str) -> Vec<Atom> {
+    fn name(mut self, of: Says, method: &str, criterion: &str) -> Vec<Atom> {
         let Where { tls, is_http, .. } = self.place;
         match of {
             Says::Host if !is_http => vec![no_request(criterion)],
@@ -270,12 +279,7 @@ impl Reader<'_> {
                 "`{criterion}`: Ballast looks at the Host of a request, which may be another name than that of TLS; write hdr(host)"
             ))],
             Says::Handshake | Says::Hello if tls || is_http || of == Says::Handshake => {
-                (self.tell)(
-                    Kind::Note,
-                    format!(
-                        "`{criterion}` finds nothing here, in haproxy neither: write hdr(host) for requests, and req.ssl_sni in mode tcp for TLS that is passed on"
-                    ),
-                );
+                self.note(format!("`{criterion}` finds nothing here, in haproxy neither: write hdr(host) for requests, and req.ssl_sni in mode tcp for TLS that is passed on"));
                 vec![Atom::Always(false)]
             }
             _ => self.host(of, method, criterion),
@@ -303,24 +307,22 @@ impl Reader<'_> {
         }
     }
 
-    fn path(self, method: &str, criterion: &str) -> Vec<Atom> {
+    fn path(mut self, method: &str, criterion: &str) -> Vec<Atom> {
         if !self.place.is_http {
             return vec![no_request(criterion)];
         }
         if criterion.to_ascii_lowercase().starts_with("url_") {
-            (self.tell)(
-                Kind::Differs,
-                format!(
-                    "`{criterion}` is read as path_{method}: a request by HTTP/2, or for a whole address (GET http://HOST/PATH), begins with its scheme for haproxy, and with its path for Ballast; write path_{method}"
-                ),
-            );
+            self.differs(format!(
+                "`{criterion}` is read as path_{method}: a request by HTTP/2, or for a whole address (GET http://HOST/PATH), begins with its scheme for haproxy, and with its path for Ballast; write path_{method}"
+            ));
         }
-        let method = self.method.as_deref().unwrap_or(method);
+        let own = self.method.take();
+        let method = own.as_deref().unwrap_or(method);
         if !["str", "beg", "reg"].contains(&method) {
             return vec![Atom::Unknown(format!("`path -m {method}`"))];
         }
         let (mut paths, mut unknown) = (Vec::new(), Vec::new());
-        for pattern in &self.patterns {
+        for pattern in &std::mem::take(&mut self.patterns) {
             let (kind, text) = match method {
                 "str" => (PathKind::Exact, pattern.as_str()),
                 "beg" => (PathKind::Begins, pattern.as_str()),
@@ -334,10 +336,9 @@ impl Reader<'_> {
                 _ => continue,
             };
             if !text.starts_with('/') {
-                (self.tell)(
-                    Kind::Note,
-                    format!("a path begins with a slash, so none is {pattern:?}"),
-                );
+                self.note(format!(
+                    "a path begins with a slash, so none is {pattern:?}"
+                ));
                 continue;
             }
             if !text
@@ -364,12 +365,9 @@ impl Reader<'_> {
             format!("without -i haproxy means {name} in this case alone, and a table in any case")
         });
         if name.bytes().any(|byte| byte.is_ascii_uppercase()) {
-            (self.tell)(
-                Kind::Differs,
-                format!(
-                    "clients write names in small letters, which haproxy does not take for {name}, and Ballast does; write -i, or small letters"
-                ),
-            );
+            self.differs(format!(
+                "clients write names in small letters, which haproxy does not take for {name}, and Ballast does; write -i, or small letters"
+            ));
         }
     }
 
@@ -383,12 +381,9 @@ impl Reader<'_> {
         let mut unlike = Unlike::default();
         for pattern in &std::mem::take(&mut self.patterns) {
             if pattern.contains('*') && method != "reg" {
-                (self.tell)(
-                    Kind::Note,
-                    format!(
-                        "haproxy looks for the letter * of {pattern:?}, which no name has, so that it is never found; write hdr_end(host) with a dot at the beginning for all names below one"
-                    ),
-                );
+                self.note(format!(
+                    "haproxy looks for the letter * of {pattern:?}, which no name has, so that it is never found; write hdr_end(host) with a dot at the beginning for all names below one"
+                ));
                 continue;
             }
             let bare = match pattern.rsplit_once(':') {
@@ -398,7 +393,7 @@ impl Reader<'_> {
                     let why = format!(
                         "routes do not look at the port that a client writes behind the host: {host} with any port is meant"
                     );
-                    (self.tell)(Kind::Differs, why.clone());
+                    self.differs(why.clone());
                     unlike.more = Some(why);
                     host
                 }
@@ -416,7 +411,7 @@ impl Reader<'_> {
                     let why = format!(
                         "{bare} and the hosts below it are meant, not every name that {not}"
                     );
-                    (self.tell)(Kind::Differs, why.clone());
+                    self.differs(why.clone());
                     unlike.fewer = Some(why);
                     let bare = bare.trim_start_matches('.');
                     &[bare.to_owned(), format!("*.{bare}")]

@@ -8,8 +8,8 @@ use ballast_core::table::{
 
 use super::acl::lines_of;
 use super::importer::Importer;
-use super::keywords::{Place, row};
-use super::server::family;
+use super::keywords::{Place, with_values};
+use super::server::{family, in_brackets};
 use super::services::file;
 use super::units::{no_port, port};
 use super::versions::Versions;
@@ -130,20 +130,15 @@ impl Importer<'_> {
                 "{ports:?} are too many ports for one table; expected at most {MOST_PORTS}"
             ));
         }
-        let host = host
-            .strip_prefix('[')
-            .and_then(|host| host.strip_suffix(']'))
-            .unwrap_or(host);
-        let bind: Box<dyn Fn(u16) -> Bind> = match host {
-            "" | "*" if v6 == Some(true) => Box::new(v6_bind(v6_only)),
-            "" | "*" => {
-                Box::new(|port| Bind::Exact(SocketAddr::from((Ipv4Addr::UNSPECIFIED, port))))
-            }
-            "::" => Box::new(v6_bind(v6_only)),
-            host => {
-                let (address, _) = self.address(line, host, v6)?;
-                Box::new(move |port| Bind::Exact(SocketAddr::new(address, port)))
-            }
+        let host = in_brackets(host).unwrap_or(host);
+        let (ip, is_any) = match host {
+            "" | "*" if v6 != Some(true) => (Ipv4Addr::UNSPECIFIED.into(), false),
+            "" | "*" | "::" => (Ipv6Addr::UNSPECIFIED.into(), !v6_only),
+            host => (self.address(line, host, v6)?.0, false),
+        };
+        let bind = |port: u16| match is_any {
+            true => Bind::Any { port },
+            false => Bind::Exact(SocketAddr::new(ip, port)),
         };
         Ok((first..=last).map(bind).collect())
     }
@@ -153,12 +148,7 @@ impl Importer<'_> {
             versions: self.versions,
             ..Said::default()
         };
-        let mut words = line.from(2).iter().map(String::as_str);
-        while let Some(word) = words.next() {
-            let value = match row(Place::Bind, word) {
-                Some(row) if row.arguments > 0 => words.next().unwrap_or_default(),
-                _ => "",
-            };
+        for (word, value) in with_values(line.from(2), Place::Bind) {
             if !said.versions.take(word, value) {
                 self.bind_word(line, word, value, &mut said)?;
             }
@@ -341,13 +331,6 @@ impl Importer<'_> {
                 .absolute(&format!("{}/{path}", base.trim_end_matches('/'))),
             _ => self.world.absolute(path),
         }
-    }
-}
-
-fn v6_bind(v6_only: bool) -> impl Fn(u16) -> Bind {
-    move |port| match v6_only {
-        true => Bind::Exact(SocketAddr::from((Ipv6Addr::UNSPECIFIED, port))),
-        false => Bind::Any { port },
     }
 }
 

@@ -6,13 +6,30 @@ use super::importer::Importer;
 use super::units::no_port;
 use super::words::Line;
 
-/// How the servers of a section are checked: its `option` chooses which rules count. As in haproxy, the first line of rules of a
-/// section takes the place of those that its defaults have.
+/// How the servers of a section are checked: its `option` chooses which rules count.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Check {
     pub(super) kind: Kind,
-    http: HttpRules,
-    tcp: TcpRules,
+    http: Own<HttpRules>,
+    tcp: Own<TcpRules>,
+}
+
+/// Rules of a section. As in haproxy, its first line of rules takes the place of those that its defaults have.
+#[derive(Clone, Debug, Default)]
+struct Own<T> {
+    /// Whether they are the section's, and not those of its defaults.
+    is_own: bool,
+    rules: T,
+}
+
+impl<T: Default> Own<T> {
+    /// The rules of the section: those of its defaults go.
+    fn begin(&mut self) -> &mut T {
+        if !std::mem::replace(&mut self.is_own, true) {
+            self.rules = T::default();
+        }
+        &mut self.rules
+    }
 }
 
 /// What `option …` says of checks.
@@ -26,11 +43,19 @@ pub(super) enum Kind {
     Fixed(Tcp),
 }
 
+impl Kind {
+    /// One that sends these bytes and looks for those.
+    pub(super) fn fixed(send: &[u8], answer: &[u8]) -> Self {
+        Self::Fixed(Tcp {
+            send: send.into(),
+            answer: Some(answer.into()),
+        })
+    }
+}
+
 /// `option httpchk` and `http-check`.
 #[derive(Clone, Debug, Default)]
 pub(super) struct HttpRules {
-    /// Whether they are the section's, and not those of its defaults.
-    is_own: bool,
     /// Whether a line of the section says that a request is asked.
     asks: bool,
     pub(super) request: Http,
@@ -45,8 +70,7 @@ pub(super) struct HttpRules {
 
 /// `tcp-check`.
 #[derive(Clone, Debug, Default)]
-pub(super) struct TcpRules {
-    is_own: bool,
+struct TcpRules {
     bytes: Tcp,
     /// A part of it cannot be asked, so that it only connects.
     only_connects: bool,
@@ -63,47 +87,34 @@ impl Check {
 
     /// The check by a request, if there is one.
     pub(super) fn http(&self) -> Option<&HttpRules> {
-        matches!(self.kind, Kind::Http)
-            .then_some(&self.http)
-            .filter(|rules| !rules.has_steps && (rules.asks || !rules.is_own))
+        let Own { is_own, rules } = &self.http;
+        let asks = matches!(self.kind, Kind::Http) && (rules.asks || !is_own);
+        Some(rules).filter(|rules| asks && !rules.has_steps)
     }
 
     /// The bytes of another check; none where it only connects.
     pub(super) fn tcp(&self) -> Tcp {
         match &self.kind {
             Kind::Fixed(tcp) => tcp.clone(),
-            Kind::Tcp if !self.tcp.only_connects => self.tcp.bytes.clone(),
+            Kind::Tcp if !self.tcp.rules.only_connects => self.tcp.rules.bytes.clone(),
             Kind::Connects | Kind::Http | Kind::Tcp => Tcp::default(),
         }
     }
 
     pub(super) fn connect(&self) -> Option<&Connect> {
         match self.kind {
-            Kind::Http => self.http.connect.as_ref(),
-            Kind::Tcp => self.tcp.connect.as_ref(),
+            Kind::Http => self.http.rules.connect.as_ref(),
+            Kind::Tcp => self.tcp.rules.connect.as_ref(),
             Kind::Connects | Kind::Fixed(_) => None,
         }
     }
 
-    fn own_http(&mut self) -> &mut HttpRules {
-        if !self.http.is_own {
-            self.http = HttpRules {
-                is_own: true,
-                ..HttpRules::default()
-            };
+    /// `option tcp-check`: the rules of defaults count only where these have the option as well.
+    pub(super) fn by_tcp(&mut self) {
+        if !matches!(self.kind, Kind::Tcp) {
+            self.tcp.begin();
         }
-        &mut self.http
-    }
-
-    /// The rules of the section: those of its defaults go.
-    pub(super) fn own_tcp(&mut self) -> &mut TcpRules {
-        if !self.tcp.is_own {
-            self.tcp = TcpRules {
-                is_own: true,
-                ..TcpRules::default()
-            };
-        }
-        &mut self.tcp
+        self.kind = Kind::Tcp;
     }
 }
 
@@ -137,19 +148,19 @@ impl Default for Http {
     }
 }
 
-/// A check by bytes, as a table writes them.
+/// A check by bytes.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tcp {
-    pub(super) send: String,
+    pub(super) send: Vec<u8>,
     /// What the answer contains.
-    pub(super) answer: Option<String>,
+    pub(super) answer: Option<Vec<u8>>,
 }
 
 impl Importer<'_> {
     /// `option httpchk [METHOD] [URI] [VERSION]`
     pub(super) fn option_httpchk(&mut self, line: &Line, check: &mut Check) {
         check.kind = Kind::Http;
-        let rules = check.own_http();
+        let rules = check.http.begin();
         rules.asks = true;
         let request = &mut rules.request;
         let is_sent = |line: &Line| line.word(0) == "http-check";
@@ -196,11 +207,11 @@ impl Importer<'_> {
     /// `http-check …`
     pub(super) fn http_check(&mut self, line: &Line, check: &mut Check) -> Result<(), String> {
         let word = line.word(1);
-        let inherited = (!check.http.is_own).then(|| check.http.request.clone());
+        let inherited = (!check.http.is_own).then(|| check.http.rules.request.clone());
         let rules = match word {
             // In haproxy these are no rules: those of the defaults stay.
-            "comment" | "disable-on-404" | "send-state" => &mut check.http,
-            _ => check.own_http(),
+            "comment" | "disable-on-404" | "send-state" => &mut check.http.rules,
+            _ => check.http.begin(),
         };
         match word {
             "send" => {
@@ -260,7 +271,7 @@ impl Importer<'_> {
     /// `tcp-check …`
     pub(super) fn tcp_check(&self, line: &Line, check: &mut Check) -> Result<(), String> {
         let kind = line.word(1);
-        let rules = check.own_tcp();
+        let rules = check.tcp.begin();
         if kind == "connect" {
             if line.from(2).iter().any(|word| word == "ssl") {
                 rules.only_connects = true;
@@ -275,8 +286,7 @@ impl Importer<'_> {
                 if tcp.answer.is_some() {
                     return Err("a check of Ballast sends once, and then reads: what is asked here is not asked, and endpoints pass without it; write one send and one expect".into());
                 }
-                let bytes = bytes(kind, line.word(2))?;
-                tcp.send.push_str(&bytes);
+                tcp.send.extend(bytes(kind, line.word(2))?);
                 Ok(())
             }
             "expect" => {
@@ -346,16 +356,14 @@ fn connect(line: &Line, known: &mut Option<Connect>) -> Result<(), String> {
     Ok(())
 }
 
-/// The bytes behind `send`, `send-binary`, `expect string` or `expect binary`, as a table writes them.
-fn bytes(kind: &str, text: &str) -> Result<String, String> {
+/// The bytes behind `send`, `send-binary`, `expect string` or `expect binary`.
+fn bytes(kind: &str, text: &str) -> Result<Vec<u8>, String> {
     match kind {
         "send-binary" | "binary" => {
             let bytes = hexadecimal(text);
-            Ok(escaped(
-                &bytes.ok_or("has no hexadecimal bytes; write them in pairs")?,
-            ))
+            bytes.ok_or_else(|| "has no hexadecimal bytes; write them in pairs".into())
         }
-        _ => Ok(escaped(text.as_bytes())),
+        _ => Ok(text.into()),
     }
 }
 
@@ -483,17 +491,4 @@ fn hexadecimal(text: &str) -> Option<Vec<u8>> {
         _ => None,
     });
     pairs.collect()
-}
-
-/// Bytes as a table writes them.
-pub(super) fn escaped(bytes: &[u8]) -> String {
-    let letters = bytes.iter().map(|byte| match byte {
-        b'\\' => "\\\\".into(),
-        b'\n' => "\\n".into(),
-        b'\r' => "\\r".into(),
-        b'\t' => "\\t".into(),
-        b' '..=b'~' => char::from(*byte).to_string(),
-        other => format!("\\x{other:02x}"),
-    });
-    letters.collect()
 }

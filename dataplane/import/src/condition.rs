@@ -375,12 +375,13 @@ fn predefined(name: &str, place: Where) -> Option<Atom> {
     })
 }
 
-/// Where the condition begins in a rule's words: at `if` or `unless`.
-pub(super) fn split(words: &[String]) -> (&[String], &[String]) {
+/// The words of a rule before its condition, and the condition, which begins with `if` or `unless`.
+pub(super) fn split(words: &[String]) -> (Vec<&str>, &[String]) {
     let at = words
         .iter()
         .position(|word| word == "if" || word == "unless");
-    words.split_at(at.unwrap_or(words.len()))
+    let (before, condition) = words.split_at(at.unwrap_or(words.len()));
+    (before.iter().map(String::as_str).collect(), condition)
 }
 
 /// A rule with the words of its condition, which is read once all ACLs of its proxy are known.

@@ -101,30 +101,26 @@ impl Step {
 
 /// Denials of clients behind one another are one step, where they give one answer. Very many are put together at once.
 pub(super) fn joined(steps: Vec<Step>) -> Vec<Step> {
-    let mut joined: Vec<Step> = Vec::new();
-    let mut denied: Vec<Ranges> = Vec::new();
-    let settle = |last: Option<&mut Step>, denied: &mut Vec<Ranges>| {
-        if let Some(all) = last.and_then(Step::denied) {
-            *all = Ranges::any_of(denied);
-        }
-        denied.clear();
-    };
+    let mut joined: Vec<(Step, Vec<Ranges>)> = Vec::new();
     for mut step in steps {
-        let more = step.denied().cloned();
-        let last = joined.last_mut().filter(|last| {
-            !denied.is_empty()
-                && more.is_some()
-                && last.does == step.does
-                && last.spares_allowed == step.spares_allowed
-        });
-        if last.is_none() {
-            settle(joined.last_mut(), &mut denied);
-            joined.push(step);
+        match (joined.last_mut(), step.denied().cloned()) {
+            (Some((last, denied)), Some(more))
+                if !denied.is_empty()
+                    && last.does == step.does
+                    && last.spares_allowed == step.spares_allowed =>
+            {
+                denied.push(more);
+            }
+            (_, denied) => joined.push((step, Vec::from_iter(denied))),
         }
-        denied.extend(more);
     }
-    settle(joined.last_mut(), &mut denied);
-    joined
+    let together = joined.into_iter().map(|(mut step, all)| {
+        if let Some(denied) = step.denied() {
+            *denied = Ranges::any_of(&all);
+        }
+        step
+    });
+    together.collect()
 }
 
 /// A rule of access could not be read, so that the frontend must not be open.
@@ -160,10 +156,7 @@ impl Importer<'_> {
     }
 
     fn atoms(&mut self, line: &Line, words: &[String], place: Where) -> Result<Vec<Atom>, String> {
-        let report = &mut self.report;
-        acl::read(words, place, self.world, &mut |kind, why| {
-            report.lines(kind, line, line.number, why);
-        })
+        acl::read(line, words, place, self.world, &mut self.report)
     }
 
     fn condition_of(
@@ -448,6 +441,11 @@ impl Importer<'_> {
             self.report.left_out(line, why);
         }
         Ok(Condition { alternatives })
+    }
+
+    /// The frontend of a line must not be open, since this line `says` what cannot be followed.
+    pub(super) fn closed_by(&self, line: &Line, says: &str) -> Closed {
+        Closed(format!("{} {says}", self.places.shown(line.number)))
     }
 
     fn closed(&mut self, line: &Line, why: &str) -> Closed {

@@ -6,20 +6,20 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use ballast_core::table::{
-    Alpn, Bind, ClientTimeouts, Entries, Frontend, FrontendTls, List, Name, OnLimit, Protocol,
-    Route,
+    Alpn, Bind, ClientTimeouts, Frontend, FrontendTls, List, Name, Protocol, Route,
 };
 
 use super::acl::{Where, is_hello};
 use super::bind::{BindLine, Tls, Way};
 use super::decide::{Action, Closed, Rules, Step};
+use super::http::connecting;
 use super::importer::Importer;
 use super::keywords::did_you_mean;
-use super::pattern::host_contains;
 use super::ports::groups;
 use super::proxy::{Does, Kind, Proxy, Stage};
 use super::ranges::Ranges;
-use super::routes::{Named, Region, Verdict};
+use super::report::listed;
+use super::routes::{Named, Region, Verdict, around};
 use super::services::idle;
 use super::table::leads;
 use super::walk::Found;
@@ -52,7 +52,8 @@ impl Importer<'_> {
     ) -> Vec<Made<Frontend>> {
         let led_to = leads(proxy).into_iter();
         let led_to = led_to.filter_map(|name| backends.get(name).copied());
-        let Some(groups) = groups(proxy, led_to) else {
+        let led_to: Vec<&Proxy> = led_to.collect();
+        let Some(groups) = groups(proxy, &led_to) else {
             let why = "the frontend is not in the table: its rules divide its ports into too many frontends; divide it";
             self.report.left_out(&proxy.head, why);
             return Vec::new();
@@ -90,9 +91,8 @@ impl Importer<'_> {
                 continue;
             };
             let remarks = self.report.remarks.len();
-            let shown: Vec<String> = binds.iter().map(Bind::to_string).collect();
-            let shown = shown.join(", ");
-            match self.frontend(proxy, backends, way, name, binds) {
+            let shown = listed(&binds);
+            match self.frontend(proxy, backends, way, name, binds, &led_to) {
                 Ok(frontend) => made.push(Made {
                     comments: all_but(&frontend).into_iter().collect(),
                     part: frontend,
@@ -151,11 +151,9 @@ impl Importer<'_> {
         way: &Way,
         name: Name,
         binds: Vec<Bind>,
+        led_to: &[&Proxy],
     ) -> Result<Frontend, Closed> {
-        let led_to = leads(proxy).into_iter();
-        let led_to = led_to.filter_map(|name| backends.get(name).copied());
-        let led_to: Vec<&Proxy> = led_to.collect();
-        self.no_request_is_read(proxy, &led_to)?;
+        self.no_request_is_read(proxy, led_to)?;
         let has_alpn = |tls: &Tls| tls.table.alpn.is_some() && !proxy.is_http;
         let bind = proxy.binds.iter().find(|bind| bind.way == *way);
         if let Some(bind) = bind.filter(|_| way.tls.as_ref().is_some_and(has_alpn)) {
@@ -202,10 +200,8 @@ impl Importer<'_> {
         let rules = proxy.rules_of(Stage::REQUESTS);
         if let Some(line) = rules.map(|rule| &rule.line).chain(&proxy.monitor).next() {
             self.report.left_out(line, "haproxy asks it, since requests go on in mode http from here, and in mode tcp Ballast reads none; write mode http in this section");
-            return Err(Closed(format!(
-                "{} is about requests, of which none is read in mode tcp; write mode http",
-                self.places.shown(line.number)
-            )));
+            let says = "is about requests, of which none is read in mode tcp; write mode http";
+            return Err(self.closed_by(line, says));
         }
         let edits = |section: &&Proxy| !section.edits.is_empty() || section.tells_clients();
         if let Some(backend) = [proxy].into_iter().chain(first).chain(of_http).find(edits) {
@@ -236,22 +232,10 @@ impl Importer<'_> {
             ..Where::of(proxy)
         };
         let mut frontend = Frontend {
-            name,
             description: proxy.description.clone(),
-            labels: Entries::default(),
-            bind: List::new(binds),
-            protocol: Protocol::Tcp,
-            service: None,
-            backends: List::default(),
-            accept_proxy: None,
-            source_ranges: None,
             max_connections: proxy.max_connections.and_then(NonZeroU32::new),
             max_connection_rate: proxy.max_rate.and_then(NonZeroU32::new),
-            max_connections_per_client: None,
-            max_connection_rate_per_client: None,
-            on_limit: OnLimit::Wait,
             timeouts: client_timeouts(proxy),
-            udp: None,
             tls: way.tls.as_ref().map(|tls| {
                 Box::new(FrontendTls {
                     // Of HTTP, http.http2 says whether there is the second version; HTTP/1.0 is only offered by name.
@@ -262,10 +246,7 @@ impl Importer<'_> {
                     ..tls.table.clone()
                 })
             }),
-            http: None,
-            routes: List::default(),
-            default: None,
-            errors: Entries::default(),
+            ..Frontend::new(name, binds, Protocol::Tcp)
         };
         let mut steps = self.connections(&mut frontend, proxy, backends, way, place)?;
         if let Some(keys) = way.tls.as_ref().and_then(|tls| tls.ticket_keys.as_ref()) {
@@ -405,10 +386,7 @@ impl Importer<'_> {
             }));
         };
         frontend.service = name.parse().ok();
-        let clients = match &frontend.source_ranges {
-            Some(ranges) => Ranges::of(ranges).and(&verdict.clients),
-            None => verdict.clients.clone(),
-        };
+        let clients = connecting(frontend).and(&verdict.clients);
         frontend.source_ranges = self.source_ranges(&proxy.head, &clients)?;
         // As soon as nothing of a connection is looked at, haproxy has the tunnel's time for both sides.
         let backend = rules.backends.get(name);
@@ -461,7 +439,10 @@ impl Importer<'_> {
                 // A name without a route is refused, unless a route for more names has it.
                 let mut wider = regions.iter().filter(|wider| is_service(wider));
                 if let Some(host) = &region.host
-                    && wider.any(|wider| host_contains(wider.host.as_ref(), Some(host)))
+                    && wider.any(|wider| {
+                        let wider = wider.host.as_ref();
+                        wider.is_none_or(|wider| around(host).any(|one| one == *wider))
+                    })
                 {
                     return Err(Closed(format!(
                         "connections for {host} are rejected and those for other names are not, which no route says; write the names that are served"
@@ -541,9 +522,8 @@ fn all_but(frontend: &Frontend) -> Option<String> {
     let of_default = default.and_then(|route| route.source_ranges.as_ref());
     let ranges = frontend.source_ranges.as_ref().or(of_default)?;
     let others = Ranges::of(ranges).not().nets()?;
-    let others: Vec<String> = others.iter().map(ToString::to_string).collect();
     let few = others.len() * 2 < ranges.len();
-    few.then(|| format!("source-ranges: all but {}", others.join(", ")))
+    few.then(|| format!("source-ranges: all but {}", listed(others)))
 }
 
 /// `0.0.0.0` and `[::]` of one port are `*`.

@@ -1,7 +1,7 @@
 //! The `global` section: what is a flag of `ballast run`, and what Ballast needs no word for.
 
 use super::importer::Importer;
-use super::keywords::{Place, row};
+use super::keywords::{Place, with_values};
 use super::units::{fitting, time};
 use super::versions::Versions;
 use super::words::Line;
@@ -66,13 +66,7 @@ impl Importer<'_> {
     /// The versions that the options of a line permit, with remarks about the other options.
     fn tls_options(&mut self, line: &Line, place: Place) -> Versions {
         let mut versions = Versions::default();
-        let mut words = line.from(1).iter().map(String::as_str);
-        while let Some(word) = words.next() {
-            let has_value = row(place, word).is_some_and(|row| row.arguments > 0);
-            let value = match has_value {
-                true => words.next().unwrap_or_default(),
-                false => "",
-            };
+        for (word, value) in with_values(line.from(1), place) {
             if !versions.take(word, value) {
                 self.keyword(line, place, word, value);
             }

@@ -10,13 +10,11 @@ impl Importer<'_> {
     /// `http-response …` and `http-after-response …`
     pub(super) fn http_response(&mut self, line: &Line, proxy: &mut Proxy) -> Result<(), String> {
         let (words, condition) = split(line.from(1));
-        let plain: Vec<&str> = words.iter().map(String::as_str).collect();
-        match plain.as_slice() {
-            [
-                action @ ("set-header" | "add-header" | "del-header"),
-                name,
-                value @ ..,
-            ] => {
+        let Some((action, rest)) = words.split_first() else {
+            return Err("says nothing to do; expected set-header or del-header".into());
+        };
+        match (*action, rest) {
+            ("set-header" | "add-header" | "del-header", [name, value @ ..]) => {
                 let of = match line.word(0) {
                     "http-after-response" => Of::AllAnswers,
                     _ => Of::Responses,
@@ -24,12 +22,11 @@ impl Importer<'_> {
                 let change = change(action, value)?;
                 self.edit(line, of, name, change, condition, proxy)
             }
-            [action @ ("deny" | "silent-drop"), ..] => Err(format!(
+            ("deny" | "silent-drop", _) => Err(format!(
                 "`{action}`: Ballast withholds no answers, and those that this line denies are served; deny their requests, or let the endpoint do it"
             )),
-            ["return", ..] => Err("`return`: Ballast withholds no answers, and those that this line replaces are served; answer their requests, or let the endpoint do it".into()),
-            [action, ..] => Err(format!("`{action}` has no counterpart; remove it")),
-            [] => Err("says nothing to do; expected set-header or del-header".into()),
+            ("return", _) => Err("`return`: Ballast withholds no answers, and those that this line replaces are served; answer their requests, or let the endpoint do it".into()),
+            _ => Err(format!("`{action}` has no counterpart; remove it")),
         }
     }
 
@@ -134,12 +131,7 @@ impl Importer<'_> {
             let why = "answers without TLS have the field, too; browsers do not look at it there";
             self.report.differs(line, why);
         }
-        proxy.edits.push(Edit {
-            line: line.clone(),
-            of,
-            name: name.into(),
-            change,
-        });
+        proxy.edits.push(Edit::new(line, of, name, change));
         Ok(())
     }
 
@@ -155,12 +147,8 @@ impl Importer<'_> {
                 && !matches!(edit.change, Change::Add(_))
         };
         if !edits.any(is_known) {
-            proxy.edits.push(Edit {
-                line: line.clone(),
-                of: Of::Requests,
-                name: name.into(),
-                change: Change::Remove,
-            });
+            let removal = Edit::new(line, Of::Requests, name, Change::Remove);
+            proxy.edits.push(removal);
         }
         "so that the field is taken out of requests"
     }

@@ -3,7 +3,9 @@
 use std::str::FromStr;
 use std::time::Duration;
 
-use ballast_core::table::{Health, HealthMode, HealthTls, OrOff, ServerName, Target, Token, Value};
+use ballast_core::table::{
+    Health, HealthMode, HealthTls, OrOff, Payload, ServerName, Target, Token, Value,
+};
 
 use super::check::{Http, Tcp};
 use super::importer::Importer;
@@ -66,7 +68,7 @@ impl Importer<'_> {
         let check = &proxy.check;
         let tls = match check.connect() {
             Some(connect) => connect.tls,
-            None => checks.tls && check.http().is_some() || checks_by_tls(proxy, checks),
+            None => check.http().is_some() && speaks_tls(proxy, checks),
         };
         let connect = check.connect().cloned().unwrap_or_default();
         let of_traffic = proxy.servers.first();
@@ -95,7 +97,6 @@ impl Importer<'_> {
         let expect = rules.and_then(|rules| rules.expect.as_ref());
         let body = rules.and_then(|rules| rules.body.as_ref());
         Health {
-            mode,
             port: port.or(checks.port).and_then(std::num::NonZeroU16::new),
             interval,
             fast_interval,
@@ -107,17 +108,15 @@ impl Importer<'_> {
             host,
             expect: expect.and_then(|text| text.parse().ok()),
             body: body.and_then(|text| text.parse().ok()),
-            send: Some(tcp.send)
-                .filter(|text| !text.is_empty())
-                .and_then(|text| text.parse().ok()),
-            answer: None,
-            answer_contains: tcp.answer.and_then(|text| text.parse().ok()),
+            send: Payload::new(tcp.send),
+            answer_contains: tcp.answer.and_then(Payload::new),
             tls: match mode {
                 HealthMode::Https => {
                     self.health_tls(proxy, line, connect.sni.or_else(|| checks.sni.clone()))
                 }
                 _ => None,
             },
+            ..Health::new(mode)
         }
     }
 
@@ -202,15 +201,7 @@ fn alike(server: &Server) -> ServerCheck {
     }
 }
 
-/// Whether checks speak TLS because the server does, on the server's own port.
-fn checks_by_tls(proxy: &Proxy, checks: &ServerCheck) -> bool {
-    let first = proxy.servers.first();
-    proxy.check.http().is_some()
-        && checks.port.is_none()
-        && first.is_some_and(|server| server.settings.link.tls.is_some())
-}
-
-/// Whether haproxy's checks without HTTP begin with TLS.
+/// Whether haproxy's checks begin with TLS where their rules do not say it: as their line says, or as the server does, on its own port.
 fn speaks_tls(proxy: &Proxy, checks: &ServerCheck) -> bool {
     let first = proxy.servers.first();
     let is_tls = first.is_some_and(|server| server.settings.link.tls.is_some());

@@ -15,7 +15,7 @@ use super::importer::Importer;
 use super::pattern::{PathKind, PathPattern, crossing};
 use super::proxy::{Change, Does, Edit, Of, Proxy};
 use super::ranges::Ranges;
-use super::report::and_so_for;
+use super::report::{and_so_for, listed};
 use super::routes::{self, Named, Region, Verdict, any_path};
 use super::walk::Walk;
 use super::words::Line;
@@ -53,10 +53,7 @@ impl Importer<'_> {
                     *clients = Ranges::all();
                 }
             }
-            let connecting = match &frontend.source_ranges {
-                Some(ranges) => Ranges::of(ranges).and(&answered),
-                None => answered,
-            };
+            let connecting = connecting(frontend).and(&answered);
             frontend.source_ranges = self.source_ranges(&proxy.head, &connecting)?;
         }
         for region in &regions {
@@ -103,11 +100,9 @@ impl Importer<'_> {
         let edits = proxy.edits.iter();
         let mut edits: Vec<&Edit> = edits.filter(|edit| edit.of == Of::AllAnswers).collect();
         // `hsts` of a table is for https alone.
-        let hsts = proxy.hsts.as_ref().map(|(line, seconds)| Edit {
-            line: line.clone(),
-            of: Of::AllAnswers,
-            name: "Strict-Transport-Security".into(),
-            change: Change::Set(format!("max-age={seconds}")),
+        let hsts = proxy.hsts.as_ref().map(|(line, seconds)| {
+            let age = Change::Set(format!("max-age={seconds}"));
+            Edit::new(line, Of::AllAnswers, "Strict-Transport-Security", age)
         });
         edits.extend(hsts.as_ref().filter(|_| way.tls.is_none()));
         let is_hsts = |edit: &Edit| edit.name.eq_ignore_ascii_case("Strict-Transport-Security");
@@ -198,10 +193,9 @@ impl Importer<'_> {
             statuses.remove(&status.code());
         }
         if !statuses.is_empty() {
-            let statuses: Vec<String> = statuses.iter().map(u16::to_string).collect();
             let why = format!(
                 "answers with status {} have the pages of Ballast, and not those of haproxy; errorfile names others",
-                statuses.join(", ")
+                listed(statuses)
             );
             self.report.note(&proxy.head, why);
         }
@@ -323,10 +317,8 @@ impl Importer<'_> {
             for step in steps.iter().filter(|step| crosses(step)) {
                 self.report.left_out(&step.line, "a path in any case lies across one in a certain case; write both with -i, or both without");
                 if refuses(&step.does) {
-                    return Err(Closed(format!(
-                        "{} says what is denied, and cannot be followed; correct it",
-                        self.places.shown(step.line.number)
-                    )));
+                    let says = "says what is denied, and cannot be followed; correct it";
+                    return Err(self.closed_by(&step.line, says));
                 }
             }
             steps.retain(|step| !crosses(step));
@@ -422,6 +414,12 @@ impl Importer<'_> {
         }
         Ok(route)
     }
+}
+
+/// The clients that may connect to a frontend.
+pub(super) fn connecting(frontend: &Frontend) -> Ranges {
+    let ranges = frontend.source_ranges.as_deref();
+    ranges.map_or_else(Ranges::all, Ranges::of)
 }
 
 /// Ranges of clients at all routes of a frontend together.

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use ballast_core::table::LogTarget;
 
 use super::bind::Beside;
-use super::report::{Places, Report};
+use super::report::{Places, Report, listed};
 use super::units::port;
 use super::versions::Versions;
 use super::words::Line;
@@ -100,9 +100,8 @@ impl<'w> Importer<'w> {
                 "the name {host} has no address of this family; write its address"
             ));
         };
-        let others: Vec<String> = fitting.map(ToString::to_string).collect();
+        let others = listed(fitting);
         if !others.is_empty() {
-            let others = others.join(", ");
             let why =
                 format!("{host} is {first}, which is taken, as haproxy takes one, and {others}");
             self.report.note(line, why);

@@ -43,7 +43,7 @@ pub(super) enum Becomes {
 pub(super) struct Row {
     place: Place,
     /// Words behind each that belong to it; counted where several keywords stand in a line.
-    pub(super) arguments: u8,
+    arguments: u8,
     pub(super) becomes: Becomes,
     /// Between spaces.
     words: &'static str,
@@ -54,6 +54,17 @@ pub(super) fn row(place: Place, word: &str) -> Option<&'static Row> {
     TABLE.iter().find(|row| {
         let mut words = row.words.split_ascii_whitespace();
         row.place == place && words.any(|known| known == word)
+    })
+}
+
+/// The keywords among these words, each with the word behind it where one belongs to it.
+pub(super) fn with_values(words: &[String], place: Place) -> impl Iterator<Item = (&str, &str)> {
+    let mut words = words.iter().map(String::as_str);
+    std::iter::from_fn(move || {
+        let word = words.next()?;
+        let has_value = row(place, word).is_some_and(|row| row.arguments > 0);
+        let value = has_value.then(|| words.next()).flatten();
+        Some((word, value.unwrap_or_default()))
     })
 }
 
@@ -260,9 +271,12 @@ const TABLE: &[Row] = &[
         "check client client-fin client-hs connect http-keep-alive http-request queue server server-fin tarpit \
          tunnel"),
     of(Balance, 0, Read, "first leastconn random roundrobin source static-rr"),
-    of(Cookie, 0, Read, "domain httponly indirect insert maxidle maxlife nocache postonly preserve secure"),
-    of(StickTable, 0, Read, "expire nopurge peers size store type"),
-    of(ForwardFor, 0, Read, "except header if-none"),
+    of(Cookie, 0, Read, "dynamic httponly indirect insert nocache postonly preserve secure"),
+    of(Cookie, 1, Read, "attr domain maxidle maxlife"),
+    of(StickTable, 0, Read, "nopurge"),
+    of(StickTable, 1, Read, "expire peers size store type"),
+    of(ForwardFor, 0, Read, "if-none"),
+    of(ForwardFor, 1, Read, "except header"),
     of(Bind, 0, Read,
         "accept-proxy force-sslv3 force-tlsv10 force-tlsv11 force-tlsv12 force-tlsv13 no-sslv3 no-tlsv10 \
          no-tlsv11 no-tlsv12 no-tlsv13 ssl strict-sni"),

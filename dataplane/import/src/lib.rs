@@ -58,6 +58,7 @@ pub use world::World;
 use std::path::PathBuf;
 
 use importer::Importer;
+use report::listed;
 
 /// What became of a configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -121,8 +122,7 @@ impl Imported {
         if !report.names.is_empty() {
             head.push("Names, as they were resolved by the import:".into());
             for (name, addresses) in &report.names {
-                let addresses: Vec<String> = addresses.iter().map(ToString::to_string).collect();
-                head.push(format!("  {name}: {}", addresses.join(", ")));
+                head.push(format!("  {name}: {}", listed(addresses)));
             }
         }
         if report.unlike() > 0 {

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use ballast_core::table::{Format, files, parse};
 
-use super::report::Kind;
+use super::report::{Kind, listed};
 use super::world::World;
 use super::{Imported, MADE_BY, Source, translate};
 
@@ -126,10 +126,9 @@ impl Imported {
             });
         }
         for (name, addresses) in &self.report.names {
-            let addresses: Vec<String> = addresses.iter().map(ToString::to_string).collect();
             words.push_str(&format!(
                 "{all}: the name {name} is {} now; import again when that changes\n",
-                addresses.join(", ")
+                listed(addresses)
             ));
         }
         for path in self.missing_files(folder) {

@@ -21,23 +21,17 @@ impl Importer<'_> {
             .and_then(|rest| rest.strip_suffix(']'))
             .ok_or(COMPUTED)?;
         let parts = parts(inner);
-        let Some((converter, sample)) = parts.split_last() else {
-            return Err(COMPUTED.into());
-        };
+        let (converter, sample) = parts.split_last().ok_or(COMPUTED)?;
+        let sample = sample.join(",");
         let arguments = converter.split_once('(');
         let arguments = arguments.and_then(|(name, rest)| Some((name, rest.strip_suffix(')')?)));
         let (name, arguments) = arguments.ok_or(COMPUTED)?;
         let method = match name {
-            "map" | "map_str" => "str",
-            "map_beg" => "beg",
-            "map_dom" => "dom",
-            "map_end" => "end",
-            "map_reg" => "reg",
-            "map_ip" => "ip",
-            _ => return Err(COMPUTED.into()),
+            "map" => "str",
+            _ => name.strip_prefix("map_").ok_or(COMPUTED)?,
         };
-        let sample = sample.join(",");
-        if (method == "ip") != (sample == "src") {
+        let is_known = ["str", "beg", "dom", "end", "reg", "ip"].contains(&method);
+        if !is_known || (method == "ip") != (sample == "src") {
             return Err(COMPUTED.into());
         }
         if !acl::looks_at(&sample) {

@@ -2,7 +2,7 @@
 
 use super::check::{Kind, Tcp};
 use super::importer::Importer;
-use super::keywords::{Place, is_known, is_other_check};
+use super::keywords::{Place, is_known, is_other_check, with_values};
 use super::proxy::Proxy;
 use super::words::Line;
 
@@ -16,29 +16,18 @@ impl Importer<'_> {
         proxy: &mut Proxy,
     ) -> Result<(), String> {
         let name = words.first().map(String::as_str).unwrap_or_default();
+        let words = words.get(1..).unwrap_or_default();
         let check = &mut proxy.check;
         match name {
             "forwardfor" => self.option_forwardfor(line, words, on, proxy)?,
             "httpchk" if on => self.option_httpchk(line, check),
-            "tcp-check" if on => {
-                // The rules of defaults count only where these have the option as well.
-                if !matches!(check.kind, Kind::Tcp) {
-                    check.own_tcp();
-                }
-                check.kind = Kind::Tcp;
-            }
+            "tcp-check" if on => check.by_tcp(),
             "httpchk" | "tcp-check" => check.kind = Kind::Connects,
             "redis-check" if on => {
-                check.kind = Kind::Fixed(Tcp {
-                    send: "*1\\r\\n$4\\r\\nPING\\r\\n".into(),
-                    answer: Some("+PONG".into()),
-                });
+                check.kind = Kind::fixed(b"*1\r\n$4\r\nPING\r\n", b"+PONG");
             }
             "smtpchk" if on => {
-                check.kind = Kind::Fixed(Tcp {
-                    send: String::new(),
-                    answer: Some("220".into()),
-                });
+                check.kind = Kind::fixed(b"", b"220");
                 let why = "the greeting 220 is awaited; no HELO is sent";
                 self.report.note(line, why);
             }
@@ -59,7 +48,7 @@ impl Importer<'_> {
             }
             "httpclose" | "forceclose" => proxy.closes = false,
             "http-restrict-req-hdr-names"
-                if on && matches!(words.get(1).map(String::as_str), Some("delete" | "reject")) =>
+                if on && matches!(words.first().map(String::as_str), Some("delete" | "reject")) =>
             {
                 self.report.left_out(line, "fields whose names have other characters than letters, digits and `-`, such as X_A, reach the endpoints, and are no reason to refuse a request");
             }
@@ -79,19 +68,16 @@ impl Importer<'_> {
         proxy: &mut Proxy,
     ) -> Result<(), String> {
         proxy.forwarded_for = on.then(|| line.clone());
-        let mut words = words.iter().skip(1).map(String::as_str);
-        while let Some(word) = words.next() {
+        for (word, value) in with_values(words, Place::ForwardFor) {
             match word {
                 "except" => {
-                    let range = words.next().unwrap_or_default();
-                    let why = format!("the client's address is added for {range} too");
+                    let why = format!("the client's address is added for {value} too");
                     self.report.differs(line, why);
                 }
                 "header" => {
-                    let name = words.next().unwrap_or_default();
-                    let lost = Self::withheld(line, name, proxy);
+                    let lost = Self::withheld(line, value, proxy);
                     return Err(format!(
-                        "the header {name} has no counterpart, {lost}; Ballast writes X-Forwarded-For"
+                        "the header {value} has no counterpart, {lost}; Ballast writes X-Forwarded-For"
                     ));
                 }
                 "if-none" => {

@@ -18,12 +18,15 @@ pub(super) struct Answer {
     pub(super) line: Line,
     pub(super) status: u16,
     body: Body,
+    /// The type of a body that no whole answer has; else it is empty.
+    kind: String,
     fields: Vec<(String, String)>,
 }
 
 impl PartialEq for Answer {
     fn eq(&self, other: &Self) -> bool {
-        (self.status, &self.body, &self.fields) == (other.status, &other.body, &other.fields)
+        let of_self = (self.status, &self.body, &self.kind, &self.fields);
+        of_self == (other.status, &other.body, &other.kind, &other.fields)
     }
 }
 
@@ -54,10 +57,9 @@ enum Body {
     Whole(String),
     /// The file of a section `http-errors`, until all sections are known.
     OfSection(String),
-    /// A file with the body alone, and its type.
-    File { path: String, kind: String },
-    /// The body itself, and its type.
-    Text { text: String, kind: String },
+    /// A file with the body alone.
+    File(String),
+    Text(String),
 }
 
 /// Answers by the status in whose place they are.
@@ -82,18 +84,13 @@ impl HttpErrors {
         let statuses = line.from(2);
         let asked = |status: &u16| statuses.is_empty() || statuses.contains(&status.to_string());
         let pages = pages.iter().filter(|(status, _)| asked(status));
-        Ok(pages
-            .map(|(status, page)| {
-                let line = line.clone();
-                (
-                    *status,
-                    Answer {
-                        line,
-                        ..page.clone()
-                    },
-                )
-            })
-            .collect())
+        let mut pages: Pages = pages
+            .map(|(status, page)| (*status, page.clone()))
+            .collect();
+        for page in pages.values_mut() {
+            page.line = line.clone();
+        }
+        Ok(pages)
     }
 
     fn section(&self, name: &str) -> Result<&Pages, String> {
@@ -141,18 +138,14 @@ pub(super) fn errorfile(line: &Line) -> Result<Answer, String> {
 /// `http-error status STATUS …`
 pub(super) fn http_error(line: &Line) -> Result<Answer, String> {
     let words: Vec<&str> = line.from(1).iter().map(String::as_str).collect();
-    let Said {
-        status,
-        mut answer,
-        lost,
-    } = said(line, &words);
-    answer.status = own_status(status.unwrap_or_default())?;
-    match (lost, &answer.body) {
+    let mut said = said(line, &words);
+    said.answer.status = own_status(said.status.unwrap_or_default())?;
+    match (said.lost, &said.answer.body) {
         (Some(why), _) => Err(why),
         (None, Body::Usual) => {
             Err("names no page; write errorfile, file or string behind the status".into())
         }
-        (None, _) => Ok(answer),
+        (None, _) => Ok(said.answer),
     }
 }
 
@@ -167,10 +160,16 @@ pub(super) struct Said<'l> {
 
 /// The words behind `http-request return`, `http-request deny` and `http-error`.
 pub(super) fn said<'l>(line: &Line, words: &[&'l str]) -> Said<'l> {
-    let (mut status, mut lost) = (None, None);
-    let mut text_kind = "text/plain";
-    let mut body = Body::Usual;
-    let mut fields = Vec::new();
+    let mut said = Said {
+        status: None,
+        answer: Answer {
+            line: line.clone(),
+            ..Answer::plain(0)
+        },
+        lost: None,
+    };
+    let mut kind = "text/plain";
+    let Answer { body, fields, .. } = &mut said.answer;
     let mut words = words.iter();
     while let Some(word) = words.next() {
         if *word == "default-errorfiles" {
@@ -178,26 +177,19 @@ pub(super) fn said<'l>(line: &Line, words: &[&'l str]) -> Said<'l> {
         }
         let value = words.next().copied().unwrap_or_default();
         match *word {
-            "status" | "deny_status" => status = Some(value),
-            "content-type" => text_kind = value,
-            "errorfile" => body = Body::Whole(value.into()),
-            "errorfiles" => body = Body::OfSection(value.into()),
-            "file" => {
-                body = Body::File {
-                    path: value.into(),
-                    kind: String::new(),
-                };
-            }
-            "string" | "lf-string" => match text_of(word, value) {
-                Some(text) => {
-                    let kind = String::new();
-                    body = Body::Text { text, kind };
-                }
-                None => lost = Some(no_counterpart(word)),
+            "status" | "deny_status" => said.status = Some(value),
+            "content-type" => kind = value,
+            "errorfile" => *body = Body::Whole(value.into()),
+            "errorfiles" => *body = Body::OfSection(value.into()),
+            "file" => *body = Body::File(value.into()),
+            "string" => *body = Body::Text(value.into()),
+            "lf-string" => match literal(value) {
+                Some(text) => *body = Body::Text(text),
+                None => said.lost = Some(no_counterpart(word)),
             },
             "hdr" => match literal(words.next().copied().unwrap_or_default()) {
                 None => {
-                    lost = Some(format!(
+                    said.lost = Some(format!(
                         "the field {value} has a fixed value in an answer of Ballast; write it without a sample"
                     ));
                 }
@@ -205,34 +197,16 @@ pub(super) fn said<'l>(line: &Line, words: &[&'l str]) -> Said<'l> {
                 Some(_) if value.eq_ignore_ascii_case("content-type") => {}
                 Some(text) => fields.push((value.to_owned(), text)),
             },
-            other => lost = Some(no_counterpart(other)),
+            other => said.lost = Some(no_counterpart(other)),
         }
     }
-    match &mut body {
-        Body::File { kind, .. } | Body::Text { kind, .. } => *kind = text_kind.into(),
+    match body {
+        Body::File(_) | Body::Text(_) => said.answer.kind = kind.into(),
         // haproxy ignores other fields than those of the file.
         Body::Whole(_) | Body::OfSection(_) => fields.clear(),
         Body::Usual => {}
     }
-    let answer = Answer {
-        line: line.clone(),
-        status: 0,
-        body,
-        fields,
-    };
-    Said {
-        status,
-        answer,
-        lost,
-    }
-}
-
-/// A fixed text behind `string` or `lf-string`.
-fn text_of(word: &str, value: &str) -> Option<String> {
-    match word {
-        "string" => Some(value.to_owned()),
-        _ => literal(value),
-    }
+    said
 }
 
 fn no_counterpart(word: &str) -> String {
@@ -255,14 +229,8 @@ impl Importer<'_> {
     /// Gives a section the pages that its `errorfiles` lines name. Of two lines about one status the later one holds.
     pub(super) fn errorfiles(&mut self, proxy: &mut Proxy, sections: &HttpErrors) {
         for line in std::mem::take(&mut proxy.errorfiles) {
-            let pages = match sections.named(&line) {
-                Ok(pages) => pages,
-                Err(why) => {
-                    self.report.left_out(&line, why);
-                    continue;
-                }
-            };
-            for (status, page) in pages {
+            let pages = self.report.good(&line, sections.named(&line));
+            for (status, page) in pages.into_iter().flatten() {
                 let known = proxy.errors.get(&status);
                 if known.is_none_or(|known| known.line.number < line.number) {
                     proxy.errors.insert(status, page);
@@ -331,15 +299,9 @@ impl Importer<'_> {
         };
         let mut fields = answer.fields.clone();
         let mut removed = Vec::new();
-        if let Err(why) = self.body(answer, &mut page, &mut fields, &mut removed) {
-            self.report.left_out(&answer.line, why);
-        }
-        let edit = |name: &str, change| Edit {
-            line: answer.line.clone(),
-            of: Of::AllAnswers,
-            name: name.into(),
-            change,
-        };
+        let body = self.body(answer, &mut page, &mut fields, &mut removed);
+        self.report.good(&answer.line, body);
+        let edit = |name: &str, change| Edit::new(&answer.line, Of::AllAnswers, name, change);
         let mut edits: Vec<Edit> = Vec::new();
         for (name, value) in fields {
             let mut known = edits.iter();
@@ -365,10 +327,10 @@ impl Importer<'_> {
     ) -> Result<(), String> {
         let (bytes, kind) = match &answer.body {
             Body::Usual | Body::OfSection(_) => return Ok(()),
-            Body::Text { text, kind } => (text.as_bytes().to_vec(), Some(kind.clone())),
-            Body::File { path, kind } => {
+            Body::Text(text) => (text.as_bytes().to_vec(), Some(answer.kind.clone())),
+            Body::File(path) => {
                 let bytes = self.read_file_named(&self.world.absolute(path))?;
-                (bytes, Some(kind.clone()))
+                (bytes, Some(answer.kind.clone()))
             }
             Body::Whole(path) if path == "/dev/null" => return Err(NO_ANSWER.into()),
             Body::Whole(path) => {

@@ -2,8 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use ballast_core::table::HostPattern;
-
 /// The requests that a rule looks for by their path.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct PathPattern {
@@ -157,22 +155,4 @@ pub(super) fn crossing(paths: &BTreeSet<PathPattern>) -> HashSet<PathPattern> {
 
 fn has_letters(text: &str) -> bool {
     text.bytes().any(|byte| byte.is_ascii_alphabetic())
-}
-
-/// Whether every host of `inner` is one of `outer`; `None` is any host.
-pub(super) fn host_contains(outer: Option<&HostPattern>, inner: Option<&HostPattern>) -> bool {
-    let Some(outer) = outer else { return true };
-    let Some(inner) = inner else { return false };
-    let lies_under = |name: &str, folder: &str| {
-        name.strip_suffix(folder)
-            .is_some_and(|rest| rest.ends_with('.'))
-    };
-    match (outer, inner) {
-        (HostPattern::Exact(outer), HostPattern::Exact(inner)) => outer == inner,
-        (HostPattern::Exact(_), HostPattern::Under(_)) => false,
-        (HostPattern::Under(outer), HostPattern::Exact(inner)) => lies_under(inner, outer),
-        (HostPattern::Under(outer), HostPattern::Under(inner)) => {
-            outer == inner || lies_under(inner, outer)
-        }
-    }
 }

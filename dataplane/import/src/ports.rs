@@ -15,12 +15,9 @@ pub(super) struct Group<'p> {
 
 /// The binds of a section by how their connections begin, and by what its rules, and those of the sections that it leads to, ask of
 /// their ports; `None`: they are too many.
-pub(super) fn groups<'p>(
-    proxy: &'p Proxy,
-    led_to: impl Iterator<Item = &'p Proxy>,
-) -> Option<Vec<Group<'p>>> {
-    let sections: Vec<&Proxy> = led_to.chain([proxy]).collect();
-    let words = sections.iter().flat_map(|section| section.conditions());
+pub(super) fn groups<'p>(proxy: &'p Proxy, led_to: &[&'p Proxy]) -> Option<Vec<Group<'p>>> {
+    let sections = led_to.iter().copied().chain([proxy]);
+    let words = sections.flat_map(Proxy::conditions);
     let tests: Vec<_> = words.flat_map(tests).collect();
     let binds: usize = proxy.binds.iter().map(|line| line.binds.len()).sum();
     if binds.saturating_mul(tests.len()) > MOST_ANSWERS {

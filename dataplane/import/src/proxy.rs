@@ -265,6 +265,15 @@ pub(super) struct Edit {
 }
 
 impl Edit {
+    pub(super) fn new(line: &Line, of: Of, name: &str, change: Change) -> Self {
+        Self {
+            line: line.clone(),
+            of,
+            name: name.into(),
+            change,
+        }
+    }
+
     /// Whether it takes `X-Forwarded-For` out of requests.
     pub(super) fn drops_forwarded_for(&self) -> bool {
         self.of == Of::Requests

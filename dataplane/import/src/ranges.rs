@@ -5,43 +5,41 @@ use std::rc::Rc;
 
 use ipnet::{IpNet, Ipv4Net, Ipv4Subnets, Ipv6Subnets};
 
-/// A set of addresses, as sorted ranges of each family that do not touch.
+/// A set of addresses: of IPv4, then of IPv6, sorted ranges that do not touch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Ranges {
-    v4: Rc<Vec<(u128, u128)>>,
-    v6: Rc<Vec<(u128, u128)>>,
-}
+pub(super) struct Ranges([Rc<Vec<(u128, u128)>>; 2]);
 
-const LAST_V4: u128 = 0xffff_ffff;
-const LAST_V6: u128 = u128::MAX;
+/// The last address of each family.
+const LAST: [u128; 2] = [0xffff_ffff, u128::MAX];
 
 impl Ranges {
+    /// A set of the ranges that each family has, by its place.
+    fn each(ranges: impl Fn(usize) -> Vec<(u128, u128)>) -> Self {
+        Self(std::array::from_fn(|family| Rc::new(ranges(family))))
+    }
+
     pub(super) fn none() -> Self {
         Self::default()
     }
 
     pub(super) fn all() -> Self {
-        Self {
-            v4: Rc::new(vec![(0, LAST_V4)]),
-            v6: Rc::new(vec![(0, LAST_V6)]),
-        }
+        Self::each(|family| vec![(0, LAST[family])])
     }
 
     pub(super) fn of(nets: &[IpNet]) -> Self {
-        let (mut v4, mut v6) = (Vec::new(), Vec::new());
+        let mut ranges = [Vec::new(), Vec::new()];
         for net in nets {
             match net {
-                IpNet::V4(net) => v4.push((
+                IpNet::V4(net) => ranges[0].push((
                     net.network().to_bits().into(),
                     net.broadcast().to_bits().into(),
                 )),
-                IpNet::V6(net) => v6.push((net.network().to_bits(), net.broadcast().to_bits())),
+                IpNet::V6(net) => {
+                    ranges[1].push((net.network().to_bits(), net.broadcast().to_bits()));
+                }
             }
         }
-        Self {
-            v4: Rc::new(merged(v4)),
-            v6: Rc::new(merged(v6)),
-        }
+        Self(ranges.map(|ranges| Rc::new(merged(ranges))))
     }
 
     pub(super) fn this_host() -> Self {
@@ -52,30 +50,28 @@ impl Ranges {
     /// The addresses of IPv6 that haproxy takes for the ones of IPv4 inside of them: 2002:V4::/48 (6to4), and ::V4.
     pub(super) fn around_ipv4(&self) -> Self {
         let six_to_four = |bits: u128| 0x2002_u128 << 112 | bits << 80;
-        let ranges = self.v4.iter();
-        let around = ranges.flat_map(|&(first, last)| {
+        let [v4, _] = &self.0;
+        let around = v4.iter().flat_map(|&(first, last)| {
             let end = six_to_four(last) | ((1 << 80) - 1);
             [(first, last), (six_to_four(first), end)]
         });
-        Self {
-            v6: Rc::new(merged(around.collect())),
-            ..Self::default()
-        }
+        Self([Rc::default(), Rc::new(merged(around.collect()))])
     }
 
     pub(super) fn is_all(&self) -> bool {
-        self.v4[..] == [(0, LAST_V4)] && self.v6[..] == [(0, LAST_V6)]
+        let mut families = self.0.iter().zip(LAST);
+        families.all(|(ranges, last)| ranges[..] == [(0, last)])
     }
 
     pub(super) fn is_none(&self) -> bool {
-        self.v4.is_empty() && self.v6.is_empty()
+        self.0.iter().all(|ranges| ranges.is_empty())
     }
 
     /// How many ranges of a table it comes to, about; none where it is all.
     pub(super) fn count(&self) -> usize {
         match self.is_all() {
             true => 0,
-            false => self.v4.len() + self.v6.len(),
+            false => self.0.iter().map(|ranges| ranges.len()).sum(),
         }
     }
 
@@ -86,27 +82,17 @@ impl Ranges {
         if other.is_none() || self.is_all() {
             return self.clone();
         }
-        Self {
-            v4: Rc::new(merged([&self.v4[..], &other.v4].concat())),
-            v6: Rc::new(merged([&self.v6[..], &other.v6].concat())),
-        }
+        Self::each(|family| merged([&self.0[family][..], &other.0[family]].concat()))
     }
 
     /// All that lie in one of these sets.
     pub(super) fn any_of(sets: &[Self]) -> Self {
-        let v4 = sets.iter().flat_map(|set| set.v4.iter().copied());
-        let v6 = sets.iter().flat_map(|set| set.v6.iter().copied());
-        Self {
-            v4: Rc::new(merged(v4.collect())),
-            v6: Rc::new(merged(v6.collect())),
-        }
+        let all = |family: usize| sets.iter().flat_map(move |set| set.0[family].iter());
+        Self::each(|family| merged(all(family).copied().collect()))
     }
 
     pub(super) fn not(&self) -> Self {
-        Self {
-            v4: Rc::new(without(&self.v4, LAST_V4)),
-            v6: Rc::new(without(&self.v6, LAST_V6)),
-        }
+        Self::each(|family| without(&self.0[family], LAST[family]))
     }
 
     pub(super) fn and(&self, other: &Self) -> Self {
@@ -125,10 +111,11 @@ impl Ranges {
 
     /// As ranges of a table; `None`: more of them than anybody would want.
     pub(super) fn nets(&self) -> Option<Vec<IpNet>> {
-        let v4 = self.v4.iter().flat_map(|&(first, last)| {
+        let [v4, v6] = &self.0;
+        let v4 = v4.iter().flat_map(|&(first, last)| {
             Ipv4Subnets::new(address4(first), address4(last), 0).map(IpNet::V4)
         });
-        let v6 = self.v6.iter().flat_map(|&(first, last)| {
+        let v6 = v6.iter().flat_map(|&(first, last)| {
             let (first, last) = (Ipv6Addr::from_bits(first), Ipv6Addr::from_bits(last));
             Ipv6Subnets::new(first, last, 0).map(IpNet::V6)
         });

@@ -30,10 +30,15 @@ enum At {
     Proxy(Box<Proxy>),
     /// `http-errors` of this name.
     Pages(String),
-    /// A section that is left out with its lines, why, and its last line.
-    LeftOut(Line, String, usize),
-    /// A section without a counterpart, and its last line.
-    Unknown(Line, usize),
+    /// A section that is not read: what its remark is, where it begins, why, and its last line.
+    Unread(report::Kind, Line, String, usize),
+}
+
+impl At {
+    fn left_out(head: Line, why: String) -> Self {
+        let last = head.number;
+        Self::Unread(report::Kind::LeftOut, head, why, last)
+    }
 }
 
 impl Importer<'_> {
@@ -124,8 +129,7 @@ impl Importer<'_> {
             let why =
                 format!("is no section, so its lines are left out, too; did you mean {section}?");
             reader.end(self);
-            let last = line.number;
-            reader.at = At::LeftOut(line, why, last);
+            reader.at = At::left_out(line, why);
             return;
         }
         let result = match &mut reader.at {
@@ -137,14 +141,12 @@ impl Importer<'_> {
             At::Global => self.global(&line),
             At::Proxy(proxy) => self.line(&line, proxy),
             At::Pages(name) => reader.sections.pages.line(name, &line),
-            At::LeftOut(_, _, last) | At::Unknown(_, last) => {
+            At::Unread(.., last) => {
                 *last = line.number;
                 Ok(())
             }
         };
-        if let Err(why) = result {
-            self.report.left_out(&line, why);
-        }
+        self.report.good(&line, result);
     }
 }
 
@@ -225,11 +227,7 @@ impl Reader {
     fn end(&mut self, importer: &mut Importer<'_>) {
         match std::mem::replace(&mut self.at, At::Nowhere) {
             At::Nowhere | At::Global | At::Pages(_) => {}
-            At::LeftOut(head, why, last) => {
-                importer
-                    .report
-                    .lines(report::Kind::LeftOut, &head, last, why);
-            }
+            At::Unread(kind, head, why, last) => importer.report.lines(kind, &head, last, why),
             At::Proxy(proxy) if proxy.kind == Kind::Defaults => {
                 if !proxy.name.is_empty() {
                     self.named.insert(proxy.name.clone(), (*proxy).clone());
@@ -239,17 +237,6 @@ impl Reader {
             At::Proxy(mut proxy) => {
                 proxy.sort_rules();
                 self.sections.proxies.push(*proxy);
-            }
-            At::Unknown(head, last) => {
-                let (kind, why) = match row(Place::Section, head.word(0)).map(|row| row.becomes) {
-                    Some(Becomes::Noted(why)) => (report::Kind::Note, why),
-                    Some(Becomes::LeftOut(why)) => (report::Kind::LeftOut, why),
-                    _ => (
-                        report::Kind::LeftOut,
-                        "such a section has no counterpart; remove it",
-                    ),
-                };
-                importer.report.lines(kind, &head, last, why);
             }
         }
     }
@@ -269,9 +256,15 @@ impl Reader {
                 self.at = At::Pages(line.word(1).into());
                 return;
             }
-            _ => {
-                let last = line.number;
-                self.at = At::Unknown(line, last);
+            first => {
+                self.at = match row(Place::Section, first).map(|row| row.becomes) {
+                    Some(Becomes::Noted(why)) => {
+                        let last = line.number;
+                        At::Unread(report::Kind::Note, line, why.into(), last)
+                    }
+                    Some(Becomes::LeftOut(why)) => At::left_out(line, why.into()),
+                    _ => At::left_out(line, "such a section has no counterpart; remove it".into()),
+                };
                 return;
             }
         };
@@ -297,8 +290,7 @@ impl Reader {
             let why = format!(
                 "the sections up to it have more than {MOST_INHERITED} lines from defaults, so that it is left out with its lines; write fewer rules into defaults"
             );
-            let last = line.number;
-            self.at = At::LeftOut(line, why, last);
+            self.at = At::left_out(line, why);
             return;
         }
         let mut proxy = Proxy {
@@ -322,13 +314,11 @@ impl Reader {
         if kind.has_frontend() && line.word(2).contains(':') && from.is_none() {
             let mut words = vec!["bind".to_owned()];
             words.extend_from_slice(line.from(2));
-            match importer.bind(&Line {
+            let bind = importer.bind(&Line {
                 words: words.into(),
                 ..line.clone()
-            }) {
-                Ok(bind) => proxy.binds.push(bind),
-                Err(why) => importer.report.left_out(&line, why),
-            }
+            });
+            proxy.binds.extend(importer.report.good(&line, bind));
         }
         self.at = At::Proxy(Box::new(proxy));
     }

@@ -81,6 +81,11 @@ impl Report {
         self.lines(Kind::LeftOut, line, line.number, why);
     }
 
+    /// What a line says; where it cannot be said, the line is left out for this reason.
+    pub(super) fn good<T>(&mut self, line: &Line, said: Result<T, String>) -> Option<T> {
+        said.map_err(|why| self.left_out(line, why)).ok()
+    }
+
     pub(super) fn differs(&mut self, line: &Line, why: impl Into<String>) {
         self.lines(Kind::Differs, line, line.number, why);
     }
@@ -174,6 +179,12 @@ pub(super) fn and_so_for(more: usize) -> String {
         1 => ", and so for 1 more line".into(),
         more => format!(", and so for {more} more lines"),
     }
+}
+
+/// Several things in a message.
+pub(super) fn listed<T: fmt::Display>(all: impl IntoIterator<Item = T>) -> String {
+    let all: Vec<String> = all.into_iter().map(|one| one.to_string()).collect();
+    all.join(", ")
 }
 
 /// A text of the configuration for terminals: what would begin a line or steer them is a space.

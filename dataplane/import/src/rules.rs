@@ -9,7 +9,7 @@ use super::condition::{Rule, split};
 use super::decide::SERVED;
 use super::headers::change;
 use super::importer::Importer;
-use super::pages::{Answer, Said, said};
+use super::pages::{Answer, said};
 use super::pattern::{PathKind, PathPattern};
 use super::proxy::{Does, Of, Proxy, Track, What};
 use super::report::Report;
@@ -26,98 +26,80 @@ impl Importer<'_> {
         proxy: &mut Proxy,
     ) -> Result<(), String> {
         let (words, condition) = split(words);
-        let plain: Vec<&str> = words.iter().map(String::as_str).collect();
-        let action = match plain.as_slice() {
-            ["allow"] => Does::Allow,
-            [
-                action @ ("deny" | "reject" | "tarpit" | "silent-drop"),
-                rest @ ..,
-            ] => self.denies(line, action, rest),
-            ["auth", ..] => {
+        let Some((action, rest)) = words.split_first() else {
+            return Err(
+                "says nothing to do; expected deny, redirect or set-header, for example".into(),
+            );
+        };
+        let does = match (*action, rest) {
+            ("allow", []) => Does::Allow,
+            ("deny" | "reject" | "tarpit" | "silent-drop", _) => self.denies(line, action, rest),
+            ("auth", _) => {
                 self.report.differs(line, "Ballast asks for no password: who must give one is denied; let the endpoint ask");
                 Does::Deny(Answer::plain(403))
             }
-            ["use-service", ..] => {
+            ("use-service", _) => {
                 self.or_lost(line, Err("`use-service` has no counterpart".into()))
             }
-            ["redirect", rest @ ..] => self.or_lost(line, target(rest).map(Does::Redirect)),
-            ["return", rest @ ..] => {
+            ("redirect", _) => self.or_lost(line, target(rest).map(Does::Redirect)),
+            ("return", _) => {
                 let answer = self.answer(line, rest);
                 self.or_lost(line, answer)
             }
-            [
-                action @ ("set-header" | "add-header" | "del-header"),
-                name,
-                value @ ..,
-            ] => {
+            ("set-header" | "add-header" | "del-header", [name, value @ ..]) => {
                 let change = change(action, value)?;
                 return self.edit(line, Of::Requests, name, change, condition, proxy);
             }
-            ["replace-path", from, to] => {
+            ("replace-path", [from, to]) => {
                 changes(line, What::Path, proxy);
                 return strip(line, from, to, condition, proxy);
             }
-            [
-                action @ ("set-path" | "set-pathq" | "replace-path" | "replace-pathq"
-                | "normalize-uri" | "set-uri" | "replace-uri"),
-                ..,
-            ] => {
-                let what = match *action {
-                    "set-uri" | "replace-uri" => What::Address,
-                    _ => What::Path,
-                };
-                changes(line, what, proxy);
+            ("set-uri" | "replace-uri", _) => {
+                changes(line, What::Address, proxy);
                 return Err(format!("`{action}` has no counterpart; {REWRITE}"));
             }
-            [
-                action @ ("replace-header" | "replace-value"),
-                name,
-                from,
-                ..,
-            ] => {
+            ("set-path" | "set-pathq" | "replace-path" | "replace-pathq" | "normalize-uri", _) => {
+                changes(line, What::Path, proxy);
+                return Err(format!("`{action}` has no counterpart; {REWRITE}"));
+            }
+            ("replace-header" | "replace-value", [name, from, ..]) => {
                 return Err(Self::replaced(line, action, (name, from), proxy));
             }
-            others => return self.no_rule(line, others, proxy),
+            _ => return self.no_rule(line, action, proxy),
         };
-        proxy.rules.push(Rule::new(line, action, condition));
+        proxy.rules.push(Rule::new(line, does, condition));
         Ok(())
     }
 
     /// An action of `http-request` that changes or counts something, and has no place among the rules.
-    fn no_rule(&mut self, line: &Line, words: &[&str], proxy: &mut Proxy) -> Result<(), String> {
-        match words {
+    fn no_rule(&mut self, line: &Line, action: &str, proxy: &mut Proxy) -> Result<(), String> {
+        match action {
             // A line that looks at the variable says what becomes of it.
-            [name, ..] if SETS_VARIABLES.iter().any(|set| name.starts_with(set)) => {
-                let why = format!("`{name}` changes nothing that a client sees by itself");
+            _ if SETS_VARIABLES.iter().any(|set| action.starts_with(set)) => {
+                let why = format!("`{action}` changes nothing that a client sees by itself");
                 self.report.note(line, why);
-                Ok(())
             }
-            [track, ..] if track.starts_with("track-sc") => {
-                self.report.note(line, COUNTS);
-                Ok(())
-            }
-            [
-                name @ ("set-log-level" | "set-nice" | "capture" | "disable-l7-retry"),
-                ..,
-            ] => {
-                let why = format!("`{name}` changes nothing that a client sees");
+            _ if action.starts_with("track-sc") => self.report.note(line, COUNTS),
+            "set-log-level" | "set-nice" | "capture" | "disable-l7-retry" => {
+                let why = format!("`{action}` changes nothing that a client sees");
                 self.report.note(line, why);
-                Ok(())
             }
-            ["set-src", ..] => {
+            "set-src" => {
                 proxy.sets_src = true;
-                Err(SET_SRC.into())
+                return Err(SET_SRC.into());
             }
-            ["set-dst-port", ..] => {
+            "set-dst-port" => {
                 proxy.sets_port = true;
-                Err(SET_PORT.into())
+                return Err(SET_PORT.into());
             }
-            [action, ..] if action.starts_with("lua.") => Err(format!(
-                "`{action}` has no counterpart, and requests that it turns away go on to the backend; let the endpoint ask, or deny them by host, path or address"
-            )),
-            [action, ..] => Err(format!("`{action}` has no counterpart; remove it")),
-            [] => Err(NOTHING.into()),
+            _ if action.starts_with("lua.") => {
+                return Err(format!(
+                    "`{action}` has no counterpart, and requests that it turns away go on to the backend; let the endpoint ask, or deny them by host, path or address"
+                ));
+            }
+            _ => return Err(format!("`{action}` has no counterpart; remove it")),
         }
+        Ok(())
     }
 
     /// What becomes of a field that a rule replaces, where it fits an expression.
@@ -151,32 +133,24 @@ impl Importer<'_> {
 
     /// The answer of a denial. What cannot be understood of it is left out, and the denial stays.
     fn denial(&mut self, line: &Line, words: &[&str], usual: u16) -> Does {
-        let Said {
-            status,
-            mut answer,
-            lost,
-        } = said(line, words);
-        if let Some(why) = lost {
+        let mut said = said(line, words);
+        if let Some(why) = said.lost {
             let why = format!("{why}; these requests are denied all the same");
             self.report.left_out(line, why);
         }
-        let status = status.and_then(|text| text.parse().ok());
+        let status = said.status.and_then(|text| text.parse().ok());
         let status = status.filter(|status| (200..=599).contains(status));
-        answer.status = status.unwrap_or(usual);
-        Does::Deny(answer)
+        said.answer.status = status.unwrap_or(usual);
+        Does::Deny(said.answer)
     }
 
     /// `http-request return …`. An answer that refuses stays, whatever else of it is left out.
     fn answer(&mut self, line: &Line, words: &[&str]) -> Result<Does, String> {
-        let Said {
-            status,
-            mut answer,
-            lost,
-        } = said(line, words);
-        let status = status.unwrap_or("200").parse().ok();
+        let mut said = said(line, words);
+        let status = said.status.unwrap_or("200").parse().ok();
         let status = status.filter(|status| (200..=599).contains(status));
         let status: u16 = status.ok_or("has no status from 200 to 599; write one")?;
-        match lost {
+        match said.lost {
             Some(why) if status < 400 => return Err(why),
             Some(why) => {
                 let why = format!("{why}; these requests are answered {status} all the same");
@@ -184,15 +158,14 @@ impl Importer<'_> {
             }
             None => {}
         }
-        answer.status = status;
-        Ok(Does::Answer(answer))
+        said.answer.status = status;
+        Ok(Does::Answer(said.answer))
     }
 
     /// `redirect …`
     pub(super) fn redirect(&mut self, line: &Line, proxy: &mut Proxy) -> Result<(), String> {
         let (words, condition) = split(line.from(1));
-        let plain: Vec<&str> = words.iter().map(String::as_str).collect();
-        let does = self.or_lost(line, target(&plain).map(Does::Redirect));
+        let does = self.or_lost(line, target(&words).map(Does::Redirect));
         proxy.rules.push(Rule::new(line, does, condition));
         Ok(())
     }
@@ -221,7 +194,6 @@ pub(super) fn tcp_request(
         return Ok(());
     }
     let (words, condition) = split(line.from(2));
-    let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let action = match (line.word(1), words.as_slice()) {
         ("connection" | "session" | "content", ["accept"]) => Does::Allow,
         ("connection" | "session" | "content", ["reject", ..]) => Does::Deny(Answer::plain(403)),
@@ -305,7 +277,7 @@ pub(super) fn unread_track(line: &Line) -> Option<Track> {
 /// `reqrep`, `reqirep`: the form in which service-loadbalancer strips the name of a service.
 pub(super) fn replace_request(line: &Line, proxy: &mut Proxy) -> Result<(), String> {
     let (words, condition) = split(line.from(1));
-    let [from, to] = words else {
+    let [from, to] = *words else {
         return Err("is not understood; expected an expression and a replacement".into());
     };
     let begins = from
@@ -506,7 +478,6 @@ pub(super) const NO_ANSWER: &str =
 /// What `http-request` begins with where it writes a variable.
 const SETS_VARIABLES: [&str; 3] = ["set-var(", "set-var-fmt(", "unset-var("];
 
-const NOTHING: &str = "says nothing to do; expected deny, redirect or set-header, for example";
 const SET_SRC: &str = "`set-src` has no counterpart: Ballast takes a client's address from its connection, or from a PROXY header (accept-proxy)";
 
 const SET_PORT: &str = "`set-dst-port` has no counterpart: rules of a table look at the port that the client connected to; remove it";

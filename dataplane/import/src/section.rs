@@ -4,11 +4,10 @@ use ballast_core::table::{Algorithm, Reuse};
 
 use super::condition::{Rule, split};
 use super::importer::Importer;
-use super::keywords::{Place, is_known};
+use super::keywords::{Place, is_known, with_values};
 use super::pages::{errorfile, http_error};
 use super::proxy::{Does, Of, Proxy, Stick};
 use super::rules::{replace_request, tcp_request};
-use super::server::Settings;
 use super::units::{fitting, some_time, time};
 use super::words::Line;
 
@@ -28,7 +27,7 @@ impl Importer<'_> {
                 proxy.servers.extend(servers);
             }
             "default-server" => {
-                let before: Settings = proxy.default_server.clone();
+                let before = proxy.default_server.clone();
                 proxy.default_server = self.settings(line, line.from(1), before);
             }
             "acl" => proxy.acls.push(line.clone()),
@@ -127,7 +126,7 @@ impl Importer<'_> {
 
     fn use_backend_line(&mut self, line: &Line, proxy: &mut Proxy) -> Result<(), String> {
         let (words, condition) = split(line.from(1));
-        let [name] = words else {
+        let [name] = *words else {
             return Err(
                 "does not name one backend; expected `use_backend NAME if CONDITION`".into(),
             );
@@ -137,7 +136,7 @@ impl Importer<'_> {
             proxy.rules.extend(rules);
             return Ok(());
         }
-        let does = Does::Backend(name.clone());
+        let does = Does::Backend(name.into());
         proxy.rules.push(Rule::new(line, does, condition));
         Ok(())
     }
@@ -173,17 +172,13 @@ impl Importer<'_> {
 
     fn cookie(&mut self, line: &Line, proxy: &mut Proxy) -> Result<(), String> {
         let (mut inserted, mut indirect) = (false, false);
-        let mut words = line.from(2).iter().map(String::as_str);
-        while let Some(word) = words.next() {
+        for (word, _) in with_values(line.from(2), Place::Cookie) {
             match word {
                 "insert" => inserted = true,
                 "indirect" => indirect = true,
                 "nocache" | "preserve" | "postonly" | "dynamic" | "httponly" => {}
                 "secure" => self.report.differs(line, "`secure`: the cookie of Ballast has this attribute where TLS ends at its frontend, and not otherwise; it identifies an endpoint and is no secret"),
-                "domain" | "maxidle" | "maxlife" | "attr" => {
-                    words.next();
-                    self.report.left_out(line, format!("`{word}`: the cookie of Ballast ends with the browser's session, for this host"));
-                }
+                "domain" | "maxidle" | "maxlife" | "attr" => self.report.left_out(line, format!("`{word}`: the cookie of Ballast ends with the browser's session, for this host")),
                 "rewrite" | "prefix" => return Err(format!("`cookie {word}` has no counterpart; Ballast inserts a cookie of its own: `cookie NAME insert`")),
                 other => self.unknown_word(line, Place::Cookie, other),
             }
@@ -205,32 +200,23 @@ impl Importer<'_> {
             table: Some(line.clone()),
             ..Stick::default()
         };
-        let mut words = line.from(1).iter().map(String::as_str);
-        while let Some(word) = words.next() {
-            let mut value = || words.next().unwrap_or_default();
+        for (word, value) in with_values(line.from(1), Place::StickTable) {
             match word {
-                "type" => {
-                    let kind = value();
-                    if !matches!(kind, "ip" | "ipv6") {
-                        return Err(format!(
-                            "a table of type {kind} has no counterpart; affinity is by client-ip, or by cookie"
-                        ));
-                    }
+                "type" if !matches!(value, "ip" | "ipv6") => {
+                    return Err(format!(
+                        "a table of type {value} has no counterpart; affinity is by client-ip, or by cookie"
+                    ));
                 }
-                "size" => drop(value()),
-                "expire" => {
-                    stick.expire = Some(fitting(some_time(value(), "30m")?));
-                }
-                "nopurge" => {}
+                "type" | "size" | "nopurge" => {}
+                "expire" => stick.expire = Some(fitting(some_time(value, "30m")?)),
                 "peers" => {
-                    value();
                     stick.has_peers = true;
                     let why =
                         "no peers are needed: a client's first choice is the same on all nodes";
                     self.report.note(line, why);
                 }
                 "store" => {
-                    for counter in value().split(',') {
+                    for counter in value.split(',') {
                         match counter.strip_prefix("conn_rate(") {
                             Some(period) => stick.rate_period = time(period.trim_end_matches(')')),
                             None => stick.counts_connections |= counter == "conn_cur",

@@ -118,6 +118,15 @@ impl Importer<'_> {
         };
         let mut settings = self.settings(line, line.from(4), defaults.clone());
         let place = place(text)?;
+        let server =
+            |number: u32, address: IpAddr, resolved: Option<&str>, settings: &Settings| Server {
+                line: line.clone(),
+                name: format!("{prefix}{number}"),
+                address: address.to_canonical(),
+                port: place.port,
+                resolved: resolved.map(str::to_owned),
+                settings: settings.clone(),
+            };
         if let Ok(address) = place.host.parse::<IpAddr>() {
             // The limit and the weight of each server add up at the one endpoint.
             let count = last.saturating_sub(first).saturating_add(1);
@@ -127,27 +136,13 @@ impl Importer<'_> {
             let weight = u32::from(settings.weight.unwrap_or(1)).saturating_mul(count);
             settings.weight = u16::try_from(weight.min(256)).ok();
             self.report.note(line, format!("the {count} servers have one address, and are one endpoint, with the sum of their weights (at most 256) and limits"));
-            return Ok(vec![Server {
-                line: line.clone(),
-                name: format!("{prefix}{first}"),
-                address: address.to_canonical(),
-                port: place.port,
-                resolved: None,
-                settings,
-            }]);
+            return Ok(vec![server(first, address, None, &settings)]);
         }
         let mut found = self.resolved(place.host)?;
         found.retain(|address| place.v6.is_none_or(|v6| address.is_ipv6() == v6));
         let servers: Vec<Server> = (first..=last)
             .zip(found)
-            .map(|(number, address)| Server {
-                line: line.clone(),
-                name: format!("{prefix}{number}"),
-                address: address.to_canonical(),
-                port: place.port,
-                resolved: Some(place.host.into()),
-                settings: settings.clone(),
-            })
+            .map(|(number, address)| server(number, address, Some(place.host), &settings))
             .collect();
         let count = servers.len();
         self.report.note(line, format!("a server for each address that the name has now, here {count}; import again when that changes"));
@@ -178,11 +173,14 @@ pub(super) fn family(text: &str) -> Result<(Option<bool>, &str), String> {
     }
 }
 
+/// What stands in the brackets around an address of IPv6.
+pub(super) fn in_brackets(host: &str) -> Option<&str> {
+    host.strip_prefix('[')?.strip_suffix(']')
+}
+
 fn place(text: &str) -> Result<Place<'_>, String> {
     let (v6, rest) = family(text)?;
-    let bare = rest
-        .strip_prefix('[')
-        .and_then(|rest| rest.strip_suffix(']'));
+    let bare = in_brackets(rest);
     let (host, port) = match rest.rsplit_once(':') {
         // An IPv6 address has its port behind the last colon, so that `::1` means port 1 of `::`.
         Some((host, port)) if bare.is_none() => (host, Some(port)),
@@ -197,10 +195,7 @@ fn place(text: &str) -> Result<Place<'_>, String> {
         }
         Some(text) => Some(units::port(text)?).filter(|port| *port > 0),
     };
-    let host = host
-        .strip_prefix('[')
-        .and_then(|host| host.strip_suffix(']'))
-        .unwrap_or(host);
+    let host = in_brackets(host).unwrap_or(host);
     Ok(Place { host, port, v6 })
 }
 

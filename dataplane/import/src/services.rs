@@ -6,9 +6,9 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use ballast_core::table::{
-    Affinity, Algorithm, AllDown, Ejection, Endpoint, EndpointTls, Entries, File, HeaderEdits,
-    HttpVersion, List, Name, OnGone, OrOff, Reuse, SendProxy, Service, ServiceHttp,
-    ServiceTimeouts, State, Tlv, Token, Value,
+    Affinity, Algorithm, AllDown, Endpoint, EndpointTls, Entries, File, HeaderEdits, HttpVersion,
+    List, Name, OnGone, OrOff, Reuse, SendProxy, Service, ServiceHttp, ServiceTimeouts, State, Tlv,
+    Token, Value,
 };
 
 use super::frontends::{Made, NO_NAME};
@@ -53,9 +53,7 @@ impl Importer<'_> {
         let source = source.and_then(|line| self.source(line));
         self.other_endpoints(proxy, &endpoints, &used, health.is_some());
         let service = Service {
-            name,
             description: proxy.description.clone(),
-            labels: Entries::default(),
             algorithm,
             affinity,
             send_proxy: match link.proxy {
@@ -66,12 +64,10 @@ impl Importer<'_> {
             send_proxy_tlvs: link
                 .proxy_ssl
                 .then(|| List::new(vec![Tlv::Authority, Tlv::Ssl])),
-            send_proxy_udp: Default::default(),
             retries: proxy
                 .retries
                 .as_ref()
                 .map_or(Service::RETRIES, |(_, retries)| *retries),
-            max_queue: Service::MAX_QUEUE,
             source: source.into_iter().collect(),
             timeouts: timeouts(proxy),
             all_down: match health {
@@ -80,9 +76,7 @@ impl Importer<'_> {
             },
             slow_start,
             on_down,
-            on_removed: OnGone::Keep,
             health: health.map(Box::new),
-            ejection: OrOff::On(Ejection::ABSENT),
             tls: Self::endpoint_tls(&link).map(Box::new),
             http: proxy
                 .is_http
@@ -90,6 +84,7 @@ impl Importer<'_> {
                 .filter(|http| *http != ServiceHttp::default())
                 .map(Box::new),
             endpoints,
+            ..Service::new(name)
         };
         Some(Made {
             part: service,
@@ -200,46 +195,60 @@ impl Importer<'_> {
         let mut names = HashSet::new();
         let kept = kept(proxy, link, port_of_bind);
         for server in &proxy.servers {
-            if server.settings.link != *link {
-                self.report.left_out(&server.line, "all endpoints of a service are spoken to alike (PROXY header, TLS, HTTP/2), and this one is not as the first; give it a backend of its own");
-                continue;
-            }
-            let Some(address) = server.address(port_of_bind) else {
-                let why =
-                    "has no port, and there is not one port of a bind to take; write ADDRESS:PORT";
-                self.report.left_out(&server.line, why);
+            let endpoint = self.endpoint(server, link, &kept, port_of_bind);
+            let Some(mut endpoint) = self.report.good(&server.line, endpoint) else {
                 continue;
             };
-            if ballast_core::table::no_single_host(address.ip()).is_some() {
-                let ip = address.ip();
-                let why = format!("{ip} is not the address of one host; write another");
-                self.report.left_out(&server.line, why);
-                continue;
-            }
-            if let Some(other) = kept
-                .get(&address)
-                .filter(|kept| !std::ptr::eq(**kept, server))
-            {
-                let other = self.places.shown(other.line.number);
-                self.report.left_out(&server.line, format!("{address} is an endpoint of this service by {other} already, and serves as that line alone says: where it is disabled there, or its check fails, nobody gets to it; weight gives one more clients"));
-                continue;
-            }
             if let Some(name) = &server.resolved {
-                comments.push(format!("{}: {name} is {}", server.name, address.ip()));
+                comments.push(format!(
+                    "{}: {name} is {}",
+                    server.name,
+                    endpoint.address.ip()
+                ));
             }
-            let name = self.endpoint_name(server, &address.to_string(), &mut names);
+            endpoint.name = self.endpoint_name(server, &endpoint.address.to_string(), &mut names);
             used.push(server);
-            endpoints.push(Endpoint {
-                address,
-                name,
-                weight: server.settings.weight.unwrap_or(1),
-                state: state(server),
-                max_connections: server.settings.max_connections.and_then(NonZeroU32::new),
-                node: None,
-                zone: None,
-            });
+            endpoints.push(endpoint);
         }
         (endpoints, used, comments)
+    }
+
+    /// The endpoint of a server, without its name; an error is why it is not in the table.
+    fn endpoint(
+        &self,
+        server: &Server,
+        link: &Link,
+        kept: &HashMap<SocketAddr, &Server>,
+        port_of_bind: Option<u16>,
+    ) -> Result<Endpoint, String> {
+        if server.settings.link != *link {
+            return Err("all endpoints of a service are spoken to alike (PROXY header, TLS, HTTP/2), and this one is not as the first; give it a backend of its own".into());
+        }
+        let address = server.address(port_of_bind).ok_or(
+            "has no port, and there is not one port of a bind to take; write ADDRESS:PORT",
+        )?;
+        let ip = address.ip();
+        if ballast_core::table::no_single_host(ip).is_some() {
+            return Err(format!(
+                "{ip} is not the address of one host; write another"
+            ));
+        }
+        let known = kept.get(&address);
+        if let Some(other) = known.filter(|kept| !std::ptr::eq(**kept, server)) {
+            let other = self.places.shown(other.line.number);
+            return Err(format!(
+                "{address} is an endpoint of this service by {other} already, and serves as that line alone says: where it is disabled there, or its check fails, nobody gets to it; weight gives one more clients"
+            ));
+        }
+        Ok(Endpoint {
+            address,
+            name: None,
+            weight: server.settings.weight.unwrap_or(1),
+            state: state(server),
+            max_connections: server.settings.max_connections.and_then(NonZeroU32::new),
+            node: None,
+            zone: None,
+        })
     }
 
     /// Of several backup servers haproxy uses the first one that is up, and a table all. Where there is one other server at most,
@@ -416,53 +425,58 @@ impl Importer<'_> {
     }
 
     pub(super) fn edits(&mut self, edits: &[&Edit]) -> HeaderEdits {
-        let (mut set, mut add, mut remove) = (Vec::new(), Vec::new(), Vec::new());
-        let mut seen: Vec<String> = Vec::new();
+        let mut fields = Fields::default();
         // Of two lines about one field the last one counts.
         for edit in edits.iter().rev() {
-            let lower = edit.name.to_ascii_lowercase();
-            if seen.contains(&lower) {
+            if fields.settled.contains(&edit.name.to_ascii_lowercase()) {
                 let why = "a later line about the same field takes its place, as in haproxy";
                 self.report.note(&edit.line, why);
-                continue;
-            }
-            let name = match field_name(&edit.name) {
-                Ok(name) => name,
-                Err(why) => {
-                    self.report.left_out(&edit.line, why);
-                    continue;
-                }
-            };
-            let (to, value) = match &edit.change {
-                Change::Remove => {
-                    remove.push(name);
-                    seen.push(lower);
-                    continue;
-                }
-                Change::Set(value) => (&mut set, value),
-                Change::Add(value) => (&mut add, value),
-            };
-            let Ok(value) = value.parse::<Value>() else {
-                let why = "the value has line ends; write it in one line";
-                self.report.left_out(&edit.line, why);
-                continue;
-            };
-            if to.iter().any(|(known, _)| *known == name) {
-                let why = "a table adds one field of a name; a later line adds it";
-                self.report.left_out(&edit.line, why);
-                continue;
-            }
-            to.push((name, value));
-            if matches!(edit.change, Change::Set(_)) {
-                seen.push(lower);
+            } else {
+                self.report.good(&edit.line, fields.edit(edit));
             }
         }
-        remove.sort();
+        fields.remove.sort();
         HeaderEdits {
-            set: Entries::new(set),
-            add: Entries::new(add),
-            remove: List::new(remove),
+            set: Entries::new(fields.set),
+            add: Entries::new(fields.add),
+            remove: List::new(fields.remove),
         }
+    }
+}
+
+/// Edits of fields, from the last line to the first.
+#[derive(Default)]
+struct Fields {
+    set: Vec<(Token, Value)>,
+    add: Vec<(Token, Value)>,
+    remove: Vec<Token>,
+    /// The names, in small letters, of those about which lines before count no more.
+    settled: Vec<String>,
+}
+
+impl Fields {
+    fn edit(&mut self, edit: &Edit) -> Result<(), String> {
+        let name = field_name(&edit.name)?;
+        let change = match &edit.change {
+            Change::Remove => None,
+            Change::Set(value) => Some((&mut self.set, value)),
+            Change::Add(value) => Some((&mut self.add, value)),
+        };
+        match change {
+            None => self.remove.push(name),
+            Some((to, value)) => {
+                let value = value.parse();
+                let value = value.map_err(|_| "the value has line ends; write it in one line")?;
+                if to.iter().any(|(known, _)| *known == name) {
+                    return Err("a table adds one field of a name; a later line adds it".into());
+                }
+                to.push((name, value));
+            }
+        }
+        if !matches!(edit.change, Change::Add(_)) {
+            self.settled.push(edit.name.to_ascii_lowercase());
+        }
+        Ok(())
     }
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::importer::Importer;
-use super::keywords::{Place, row};
+use super::keywords::{Place, with_values};
 use super::server::{ServerTls, Settings};
 use super::units::{fitting, some_time};
 use super::versions::Versions;
@@ -27,12 +27,7 @@ impl Importer<'_> {
             }),
             settings,
         };
-        let mut words = words.iter().map(String::as_str);
-        while let Some(word) = words.next() {
-            let value = match row(Place::Server, word) {
-                Some(row) if row.arguments > 0 => words.next().unwrap_or_default(),
-                _ => "",
-            };
+        for (word, value) in with_values(words, Place::Server) {
             if reader.versions.take(word, value) || reader.flag(word) {
                 continue;
             }

@@ -87,6 +87,34 @@ pub struct Frontend {
 }
 
 impl Frontend {
+    /// A frontend that says nothing else.
+    #[must_use]
+    pub fn new(name: Name, binds: Vec<Bind>, protocol: Protocol) -> Self {
+        Self {
+            name,
+            description: None,
+            labels: Entries::default(),
+            bind: List::new(binds),
+            protocol,
+            service: None,
+            backends: List::default(),
+            accept_proxy: None,
+            source_ranges: None,
+            max_connections: None,
+            max_connection_rate: None,
+            max_connections_per_client: None,
+            max_connection_rate_per_client: None,
+            on_limit: OnLimit::Wait,
+            timeouts: ClientTimeouts::ABSENT,
+            udp: None,
+            tls: None,
+            http: None,
+            routes: List::default(),
+            default: None,
+            errors: Entries::default(),
+        }
+    }
+
     /// How long the client's side may be silent; `None`: for ever.
     pub fn client_timeout(&self) -> Option<Duration> {
         idle_timeout(self.timeouts.client, self.protocol)

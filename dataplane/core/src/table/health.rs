@@ -88,6 +88,29 @@ pub struct Health {
 }
 
 impl Health {
+    /// Checks of this kind that say nothing else.
+    #[must_use]
+    pub fn new(mode: HealthMode) -> Self {
+        Self {
+            mode,
+            port: None,
+            interval: seconds::<2>(),
+            fast_interval: None,
+            timeout: None,
+            rise: 2,
+            fall: 3,
+            method: None,
+            path: None,
+            host: None,
+            expect: None,
+            body: None,
+            send: None,
+            answer: None,
+            answer_contains: None,
+            tls: None,
+        }
+    }
+
     /// Between two checks while a state is changing.
     pub fn fast_interval(&self) -> Duration {
         self.fast_interval.unwrap_or(self.interval)

@@ -110,6 +110,34 @@ impl Service {
         None => OrOff::Off,
     };
 
+    /// A service that says nothing else.
+    #[must_use]
+    pub fn new(name: Name) -> Self {
+        Self {
+            name,
+            description: None,
+            labels: Entries::default(),
+            algorithm: Algorithm::RoundRobin,
+            affinity: None,
+            send_proxy: SendProxy::Off,
+            send_proxy_tlvs: None,
+            send_proxy_udp: SendProxyUdp::Every,
+            retries: Self::RETRIES,
+            max_queue: Self::MAX_QUEUE,
+            source: List::default(),
+            timeouts: ServiceTimeouts::ABSENT,
+            all_down: AllDown::TryAll,
+            slow_start: None,
+            on_down: OnGone::Keep,
+            on_removed: OnGone::Keep,
+            health: None,
+            ejection: ejection(),
+            tls: None,
+            http: None,
+            endpoints: Vec::new(),
+        }
+    }
+
     /// The checks that are asked for.
     pub fn checks(&self) -> Option<&Health> {
         self.health

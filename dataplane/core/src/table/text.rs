@@ -232,6 +232,12 @@ leaf!(File);
 pub struct Payload(Box<[u8]>);
 
 impl Payload {
+    /// These bytes; `None`: there are none.
+    #[must_use]
+    pub fn new(bytes: Vec<u8>) -> Option<Self> {
+        (!bytes.is_empty()).then(|| Self(bytes.into()))
+    }
+
     /// The bytes.
     pub fn bytes(&self) -> &[u8] {
         &self.0
@@ -277,10 +283,8 @@ impl Leaf for Payload {
     const EXAMPLE: &'static str = "ping";
 
     fn parse(text: &str) -> Result<Self, Wrong> {
-        match unescape(text) {
-            Some(bytes) if !bytes.is_empty() => Ok(Self(bytes.into())),
-            _ => Err(Wrong::form::<Self>()),
-        }
+        let bytes = unescape(text).and_then(Self::new);
+        bytes.ok_or_else(Wrong::form::<Self>)
     }
 
     fn text(&self) -> impl fmt::Display {
