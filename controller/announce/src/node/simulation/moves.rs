@@ -1,5 +1,7 @@
 //! Planned moves: the node that has an address goes on to serve it until the next one has it, whatever else happens then.
 
+use std::time::Duration;
+
 use super::world::{Fault, World, below};
 use super::{MS, with_seeds};
 
@@ -53,5 +55,50 @@ fn planned_moves_in_a_row_interrupt_nobody() {
         }
         world.all_are_held();
         assert_eq!(world.longest_nowhere, MS(0), "{}", world.told.join("\n"));
+    });
+}
+
+/// A planned move of all that a node has, between two nodes of three, and within it a failure of one of them.
+#[test]
+fn a_failure_within_a_planned_move_is_as_short_as_one_outside() {
+    with_seeds(256, 24, |seed| {
+        let mut world = World::new(seed, 3, 30);
+        world.run(MS(3_000));
+        let from = world.random(3);
+        let next = (from + 1 + world.random(2)) % 3;
+        // The third one can take all, or nothing.
+        let has_third = seed % 2 == 0;
+        if !has_third {
+            world.fault(Fault::Serves(3 - from - next, 30));
+            world.run(MS(1_000));
+        }
+        world.longest_nowhere = MS(0);
+        world.fault(match seed % 3 {
+            0 => Fault::Unready(from),
+            1 => Fault::Leave(from),
+            _ => Fault::Serves(from, 30),
+        });
+        let wait = world.random(8_000);
+        world.run(Duration::from_micros(wait as u64));
+        let hit = [from, next][world.random(2)];
+        let fault = match world.random(7) {
+            0 => Fault::Kill(hit),
+            1 => Fault::Cut(hit),
+            2 => Fault::Link(hit, false),
+            3 => Fault::DataPlane(hit, false),
+            4 => Fault::Restart(hit),
+            5 => Fault::Flush(hit),
+            _ => Fault::File(hit, 0),
+        };
+        world.fault(fault);
+        world.run(MS(2_000));
+        let nowhere = world.longest_nowhere;
+        let told = world.told.join("\n");
+        world.heal();
+        world.run(MS(6_000));
+        world.all_are_held();
+        if has_third || hit == from {
+            assert!(nowhere <= MS(650), "{nowhere:?}\n{told}");
+        }
     });
 }
