@@ -1,10 +1,13 @@
 //! What happens to addresses and interfaces beside the announcer, and its file.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{Ipv6Addr, TcpListener, TcpStream, UdpSocket};
 use std::thread;
 use std::time::{Duration, Instant};
+
+use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::hosts::{Place, enter, pause, until, until_within};
 use crate::{V4, V6, settle};
@@ -177,6 +180,57 @@ pub(crate) fn left(place: &mut Place) {
     });
 }
 
+/// The kernel puts an IPv6 address on the interface, and the route for what comes to it a moment later. Who hears the announcement and
+/// connects at once is answered.
+pub(crate) fn announced_when_served(place: &mut Place) {
+    let line = |last| {
+        format!(
+            "- {{address: \"{}\", mode: l2, nodes: [NODES]}}\n",
+            numbered(last)
+        )
+    };
+    let addresses: String = (1..=MANY).map(line).collect();
+    let client = place.client.holder();
+    let clients = thread::spawn(move || connect_when_announced(client));
+    place.start_with(0, &addresses);
+    let times = clients.join().expect("no panic");
+    // A SYN that is dropped is sent again after a second.
+    let limit = Duration::from_millis(900);
+    let slow = times.iter().filter(|took| **took > limit);
+    assert_eq!(slow.count(), 0, "{times:?}");
+}
+
+/// Connects to each of the addresses when it is announced. Returns how long that took.
+fn connect_when_announced(client: u32) -> Vec<Duration> {
+    enter(client);
+    let socket = Socket::new(Domain::IPV6, Type::RAW, Some(Protocol::ICMPV6));
+    let socket = UdpSocket::from(socket.expect("the rights of root"));
+    let patience = Some(Duration::from_secs(10));
+    socket.set_read_timeout(patience).expect("a socket");
+    let mut addresses: BTreeSet<Ipv6Addr> = (1..=MANY).map(numbered).collect();
+    let mut connections = Vec::new();
+    while !addresses.is_empty() {
+        let mut message = [0; 64];
+        socket.recv(&mut message).expect("an announcement");
+        let target: [u8; 16] = message[8..24].try_into().expect("16 bytes");
+        let target = Ipv6Addr::from(target);
+        if message[0] == ADVERTISEMENT && addresses.remove(&target) {
+            connections.push(thread::spawn(move || {
+                let begun = Instant::now();
+                TcpStream::connect((target, 80)).expect("a connection");
+                begun.elapsed()
+            }));
+        }
+    }
+    let times = connections.into_iter().map(thread::JoinHandle::join);
+    times.map(|took| took.expect("no panic")).collect()
+}
+
+/// An address of the network.
+fn numbered(last: u16) -> Ipv6Addr {
+    Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 1, last)
+}
+
 /// The only node keeps an address that is not ready until the data plane ends.
 pub(crate) fn alone(place: &mut Place) {
     place.start(0);
@@ -233,3 +287,7 @@ pub(crate) fn no_peers(place: &mut Place) {
     place.hosts[0].power_off();
     until("it takes over", || place.holds(1, V4));
 }
+
+/// Of ICMPv6: a neighbour advertisement.
+const ADVERTISEMENT: u8 = 136;
+const MANY: u16 = 60;

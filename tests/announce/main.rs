@@ -123,6 +123,10 @@ fn main() -> ExitCode {
             "nothing_moves_where_packets_are_lost_and_a_node_is_busy",
             figures::loss,
         ),
+        trial(
+            "an_ipv6_address_is_announced_when_it_is_served",
+            kernel::announced_when_served,
+        ),
         trial("what_a_crash_left_is_found", kernel::left),
         trial(
             "the_only_node_keeps_an_address_until_it_is_not_served",

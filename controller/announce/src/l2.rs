@@ -75,6 +75,8 @@ pub struct L2 {
     disputes: u32,
     /// When a member announced it last while this node held it.
     rival: Option<Duration>,
+    /// When this node took it from the member that offered it.
+    given: Option<Duration>,
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -199,6 +201,7 @@ impl L2 {
 
     fn take(&mut self, now: Duration) -> Vec<Act> {
         self.obstacle = None;
+        self.given = Some(now);
         let mut acts = vec![Act::Take];
         acts.extend(self.held_from(now));
         acts
@@ -430,7 +433,9 @@ impl L2 {
     /// Hosts may have learned the wrong place. Two hosts that defend themselves at once would go on for ever (RFC 5227, 2.4). A
     /// living member gives it up by itself; of two that do not hear each other's datagrams one has to.
     fn disputed(&mut self, now: Duration, by: Claimant, outranks: bool) -> Vec<Act> {
-        if !matches!(by, Claimant::Foreign(_)) {
+        // The member that offered it still answers for a moment, and may have answered a question of this node.
+        let is_given = self.given.is_some_and(|given| now < given + ANSWERS);
+        if !matches!(by, Claimant::Foreign(_)) && !is_given {
             self.rival = Some(now);
         }
         let wait = match by {

@@ -48,6 +48,20 @@ fn it_is_not_taken_from_a_member_and_soon_tried_again() {
     }
 }
 
+/// The answer to a question that this node asked before a member offered it the address.
+#[test]
+fn a_late_answer_of_the_member_that_gave_it_does_not_end_the_next_move_at_once() {
+    let late = || Claimant::Living("b".to_owned());
+    for (at, then) in [(6, vec![Offer]), (56, vec![Release, Offer])] {
+        let mut l2 = L2::default();
+        assert_eq!(l2.want(MS(0), Wanted::Hold), [Probe]);
+        assert_eq!(l2.want(MS(5), Wanted::Take), [Take, Announce]);
+        // Hosts may have heard the answer, too.
+        assert_eq!(l2.claimed(MS(at), late(), true), [Announce]);
+        assert_eq!(l2.want(MS(1_500), Wanted::HandOver), then, "{at}");
+    }
+}
+
 #[test]
 fn news_of_the_members_are_a_reason_to_ask_again_soon() {
     for (by, again) in [

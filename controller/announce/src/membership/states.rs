@@ -1,6 +1,6 @@
 //! The states of the members, which spread with foca's own messages, newest first.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::convert::Infallible;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -100,6 +100,9 @@ struct Said {
     living: BTreeMap<String, u64>,
     /// How often a member said something else than before.
     changes: u64,
+    /// The hardware addresses that members had before, the newest first, each with the member's name: a frame of an interface that went
+    /// down may be heard after the member's word that it has that interface no more.
+    former: VecDeque<(Mac, String)>,
 }
 
 impl Said {
@@ -112,6 +115,17 @@ impl Said {
         } else {
             true
         }
+    }
+
+    /// Takes a state, which is the newest one of its member.
+    fn take(&mut self, state: State) {
+        let last = self.states.get(&state.name);
+        let gone = last.into_iter().flat_map(|last| &last.macs);
+        for mac in gone.filter(|mac| !state.macs.contains(mac)) {
+            self.former.push_front((*mac, state.name.clone()));
+        }
+        self.former.truncate(MOST_FORMER);
+        self.states.insert(state.name.clone(), state);
     }
 }
 
@@ -158,7 +172,11 @@ impl Known {
         let states = known.states.values();
         let having = states.filter(|state| state.macs.contains(&mac));
         let having = having.map(|state| (known.living.contains_key(&state.name), &state.name));
-        let (is_alive, name) = having.max()?;
+        let (is_alive, name) = having.max().or_else(|| {
+            let mut former = known.former.iter();
+            let (_, name) = former.find(|(former, _)| *former == mac)?;
+            Some((known.living.contains_key(name), name))
+        })?;
         Some((name.clone(), is_alive))
     }
 
@@ -216,7 +234,7 @@ impl BroadcastHandler<Identity> for Sayings {
             return Ok(None);
         }
         known.changes += u64::from(is_change);
-        known.states.insert(state.name.clone(), state);
+        known.take(state);
         Ok(Some(age))
     }
 }
@@ -240,6 +258,7 @@ pub const MOST_BYTES: usize = 1024;
 const AGE_BYTES: usize = 18;
 
 const MOST_MEMBERS: usize = 1024;
+const MOST_FORMER: usize = 64;
 
 #[cfg(test)]
 mod tests {
@@ -351,6 +370,26 @@ mod tests {
             assert_eq!(known.with_mac([2; 6]), Some(expected));
         }
         assert_eq!(known.with_mac([3; 6]), None);
+    }
+
+    #[test]
+    fn a_frame_of_an_interface_that_a_member_has_no_more_is_that_members() {
+        let known = Known::default();
+        known.came("b", 1);
+        let mut state = of("b", 1, 2);
+        assert!(said(&known, &state));
+        for version in 1..=200 {
+            state.version = version;
+            state.macs = match version {
+                1 => Vec::new(),
+                _ => vec![[u8::try_from(version + 50).unwrap(); 6]],
+            };
+            assert!(said(&known, &state));
+            assert_eq!(known.with_mac([2; 6]).is_some(), version < 66);
+        }
+        known.went("b");
+        assert_eq!(known.with_mac([249; 6]), Some(("b".to_owned(), false)));
+        assert_eq!(known.lock().former.len(), MOST_FORMER);
     }
 
     #[test]

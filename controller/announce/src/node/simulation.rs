@@ -1,6 +1,7 @@
 //! Whole announcers on a network of the test's own: with loss, delay and reordering, partitions, pauses, restarts, clocks that go
 //! back, and hundreds of addresses. The seed of a failure is printed; `SEED=N` runs it alone.
 
+mod moves;
 mod world;
 
 use std::collections::BTreeMap;
@@ -95,37 +96,6 @@ fn a_data_plane_that_ends_moves_its_addresses_within_300_ms_and_they_return_afte
         world.run(MS(2_500));
         assert_eq!(world.owners(), before);
         world.all_are_held();
-    });
-}
-
-/// A data plane or an announcer that is told to end, and a file.
-#[test]
-fn a_planned_move_interrupts_nobody_and_returns_after_30_s() {
-    with_seeds(96, 9, |seed| {
-        let mut world = World::new(seed, 2 + world::below(seed, 5), 60);
-        world.run(MS(3_000));
-        let before = world.owners();
-        let one = world.random(world.count());
-        if seed % 2 == 0 {
-            world.fault(Fault::Loss(5));
-        }
-        world.longest_nowhere = MS(0);
-        let (there, back) = match seed % 3 {
-            0 => (Fault::Unready(one), Fault::DataPlane(one, true)),
-            1 => (Fault::Leave(one), Fault::Restart(one)),
-            _ => (Fault::Serves(one, 60), Fault::Serves(one, 0)),
-        };
-        world.fault(there);
-        world.run(MS(2_500));
-        world.all_are_held();
-        assert!(!world.owners().values().any(|owner| *owner == one));
-        world.moves.clear();
-        world.fault(back);
-        world.run(MS(29_000));
-        assert_eq!(world.moves, []);
-        world.run(MS(6_000));
-        assert_eq!(world.owners(), before);
-        assert_eq!(world.longest_nowhere, MS(0), "{}", world.told.join("\n"));
     });
 }
 

@@ -115,6 +115,10 @@ struct Past {
     foreign: BTreeSet<(u32, IpAddr)>,
     /// Those that the kernel did not put on an interface. They are not announced.
     refused: BTreeSet<(u32, IpAddr)>,
+    /// Those of IPv6 that it has just put there.
+    new: BTreeSet<(u32, IpAddr)>,
+    /// The frames of these, in their order.
+    waiting: Vec<(u32, IpAddr, Vec<u8>)>,
 }
 
 impl Worker {
@@ -125,7 +129,13 @@ impl Worker {
         refused: mpsc::UnboundedSender<Refusal>,
     ) {
         let mut past = Past::default();
-        while let Some(action) = acts.recv().await {
+        loop {
+            if past.waiting.len() >= WAIT_AT_ONCE || acts.is_empty() {
+                self.send_waiting(&mut past).await;
+            }
+            let Some(action) = acts.recv().await else {
+                return;
+            };
             let done = match action {
                 Action::Add { interface, address } => {
                     let done = self.add(&mut past, interface, address).await;
@@ -141,9 +151,9 @@ impl Worker {
                     self.remove(&mut past, interface, address).await
                 }
                 Action::Frame { interface, bytes } => {
-                    let address = frames::claim(&bytes).map(|claim| (interface, claim.address));
-                    if !address.is_some_and(|address| past.refused.contains(&address)) {
-                        self.send(interface, &bytes).await;
+                    if let Some(claim) = frames::claim(&bytes) {
+                        self.announce(&mut past, interface, claim.address, bytes)
+                            .await;
                     }
                     Ok(())
                 }
@@ -161,7 +171,11 @@ impl Worker {
 
     async fn add(&self, past: &mut Past, interface: u32, address: IpAddr) -> Result<(), Failed> {
         past.refused.remove(&(interface, address));
-        match self.netlink.add(interface, address).await {
+        let added = self.netlink.add(interface, address).await;
+        if added.is_ok() && address.is_ipv6() {
+            past.new.insert((interface, address));
+        }
+        match added {
             Ok(Origin::Foreign) => {
                 past.foreign.insert((interface, address));
                 tracing::warn!(%address, "an address was on the interface before, and something else put it there; this node announces it, and does not remove it later");
@@ -191,6 +205,9 @@ impl Worker {
     }
 
     async fn remove(&self, past: &mut Past, interface: u32, address: IpAddr) -> Result<(), Failed> {
+        past.new.remove(&(interface, address));
+        past.waiting
+            .retain(|(on, of, _)| (*on, *of) != (interface, address));
         if past.foreign.remove(&(interface, address)) {
             return Ok(());
         }
@@ -203,6 +220,34 @@ impl Worker {
             self.again.notify_one();
         }
         done
+    }
+
+    /// Sends what announces an address that is on the interface.
+    async fn announce(&self, past: &mut Past, interface: u32, address: IpAddr, frame: Vec<u8>) {
+        if past.refused.contains(&(interface, address)) {
+            return;
+        }
+        match past.new.contains(&(interface, address)) {
+            true => past.waiting.push((interface, address, frame)),
+            false => self.send(interface, &frame).await,
+        }
+    }
+
+    /// Announces the addresses that the kernel has just put on interfaces, when it takes in what comes for them: who hears of them
+    /// sooner sends what the kernel drops. It has to find the time for that, which it does not while this thread goes on.
+    async fn send_waiting(&self, past: &mut Past) {
+        let new = std::mem::take(&mut past.new);
+        let all_are_taken_in = async {
+            for (interface, address) in new {
+                while !self.netlink.takes_in(interface, address).await {
+                    sleep(Duration::from_millis(1)).await;
+                }
+            }
+        };
+        timeout(TAKES_IN, all_are_taken_in).await.ok();
+        for (interface, _, frame) in std::mem::take(&mut past.waiting) {
+            self.send(interface, &frame).await;
+        }
     }
 
     /// Sends a frame. One that the network does not take is lost: each is sent several times. Of many at once the queue of the
@@ -268,6 +313,10 @@ fn is_full(error: &io::Error) -> bool {
 /// Looks are no more frequent.
 const LOOK_PAUSE: Duration = Duration::from_millis(100);
 const LOOK_ANYWAY: Duration = Duration::from_secs(10);
+/// So many frames at most wait for addresses that the kernel takes in at once.
+const WAIT_AT_ONCE: usize = 32;
+/// After this time addresses are announced anyway: the second announcement is not far.
+const TAKES_IN: Duration = Duration::from_millis(100);
 /// So many milliseconds it is waited for a queue that is full.
 const FULL_FOR: usize = 50;
 

@@ -152,6 +152,22 @@ impl Netlink {
         it.map(|one| one.origin).ok_or(error)
     }
 
+    /// Whether the kernel takes in what is for the address. It puts one of IPv6 on the interface, and its route a moment later, when it
+    /// has time.
+    pub(super) async fn takes_in(&self, interface: u32, address: IpAddr) -> bool {
+        let IpAddr::V6(address) = address else {
+            return true;
+        };
+        let message = RouteMessageBuilder::<Ipv6Addr>::new()
+            .destination_prefix(address, 128)
+            .output_interface(interface)
+            .build();
+        let routes = self.rows(self.handle.route().get(message).execute());
+        // Without a route to it the answer is an error.
+        let routes = routes.await.unwrap_or_default();
+        routes.iter().any(|one| one.header.kind == RouteType::Local)
+    }
+
     /// Gives an address of ours its whole lifetime again. Its connections notice nothing.
     pub(super) async fn renew(&self, interface: u32, address: IpAddr) -> Result<(), Failed> {
         let request = self.request(interface, address).replace();

@@ -475,6 +475,9 @@ impl World {
             true => Duration::from_millis(2_500),
             false => ROUND_TRIP + 4 * self.delay,
         };
+        // Also those that end now.
+        let longest = self.nowhere.values().map(|since| self.now - *since).max();
+        self.longest_nowhere = self.longest_nowhere.max(longest.unwrap_or_default());
         let sees = self.sight();
         if std::mem::take(&mut self.has_changed) || sees != self.saw {
             self.doubled = self.doubled(&sees);
@@ -494,8 +497,6 @@ impl World {
                 self.told.join("\n")
             );
         }
-        let longest = self.nowhere.values().map(|since| self.now - *since).max();
-        self.longest_nowhere = self.longest_nowhere.max(longest.unwrap_or_default());
     }
 
     /// Since when two hosts that see each other both have an address, of those that have one now.
