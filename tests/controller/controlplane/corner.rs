@@ -427,10 +427,7 @@ impl<'a> Corner<'a> {
 
     /// What one role of it has asked.
     pub(crate) fn asked_by(&self, account: &str) -> Vec<Value> {
-        let user = self.user(account);
-        let mut entries = self.plane.audit();
-        entries.retain(|entry| entry["user"]["username"] == user.as_str());
-        entries
+        self.plane.asked_by(&self.user(account))
     }
 
     /// What of that it has no right to, in words.

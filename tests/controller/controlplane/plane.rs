@@ -1,8 +1,9 @@
 //! API servers: etcd and kube-apiserver, with RBAC and an audit log, in a network of their own.
 
+use std::collections::HashMap;
 use std::env;
-use std::fs;
-use std::io::{Read, Write};
+use std::fs::{self, File};
+use std::io::{Read, Seek, SeekFrom, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -37,11 +38,21 @@ pub(crate) struct Plane {
     pub(crate) admin_config: PathBuf,
     server: Mutex<Option<Companion>>,
     etcd: Mutex<Option<Companion>>,
+    audit: Mutex<Audit>,
     pub(crate) folder: PathBuf,
     /// Removes it in the end.
     _tidier: Companion,
     number: u16,
     yard: &'static Yard,
+}
+
+/// What was read of an audit log. Every line is read once: the log of the API server that tests share is long in the end.
+#[derive(Default)]
+struct Audit {
+    /// How many bytes of it were read.
+    read: u64,
+    /// The entries, by the name of the user.
+    asked: HashMap<String, Vec<Value>>,
 }
 
 impl Yard {
@@ -176,6 +187,7 @@ impl Plane {
             admin_config,
             server: Mutex::new(Some(server)),
             etcd: Mutex::new(Some(etcd)),
+            audit: Mutex::default(),
             folder,
             _tidier: tidier,
             number,
@@ -196,14 +208,12 @@ impl Plane {
         kubeconfig(url, &certificate, token)
     }
 
-    /// What the API server was asked until now: one entry for each request that it has answered.
-    pub(crate) fn audit(&self) -> Vec<Value> {
-        let text = fs::read_to_string(self.folder.join("audit.log")).unwrap_or_default();
-        let lines = text.lines();
-        // The last line may be half written.
-        lines
-            .filter_map(|line| serde_json::from_str(line).ok())
-            .collect()
+    /// What this user has asked of the API server until now: one entry for each request that was answered. The audit log has the
+    /// requests of ServiceAccounts.
+    pub(crate) fn asked_by(&self, user: &str) -> Vec<Value> {
+        let mut audit = self.audit.lock().unwrap_or_else(PoisonError::into_inner);
+        audit.read_on(&self.folder.join("audit.log"));
+        audit.asked.get(user).cloned().unwrap_or_default()
     }
 
     /// Ends the API server at once.
@@ -320,6 +330,32 @@ impl Plane {
         self.yard
             .place
             .within(|| Companion::start(&program, flags, &log))
+    }
+}
+
+impl Audit {
+    /// Reads what came to the log since the last time.
+    fn read_on(&mut self, log: &Path) {
+        let Ok(mut log) = File::open(log) else {
+            return;
+        };
+        let mut text = Vec::new();
+        log.seek(SeekFrom::Start(self.read)).expect("a file");
+        log.read_to_end(&mut text).expect("the audit log");
+        // The last line may be half written.
+        let Some(end) = text.iter().rposition(|&byte| byte == b'\n') else {
+            return;
+        };
+        self.read += end as u64 + 1;
+        for line in text[..end].split(|&byte| byte == b'\n') {
+            // A server that was killed leaves half a line.
+            let Ok(entry) = serde_json::from_slice::<Value>(line) else {
+                continue;
+            };
+            let user = entry["user"]["username"].as_str().unwrap_or_default();
+            let asked = self.asked.entry(user.to_owned());
+            asked.or_default().push(entry);
+        }
     }
 }
 
@@ -454,10 +490,10 @@ const ASSETS: &str = "KUBEBUILDER_ASSETS";
 const STRICT_RANGES: &str = "StrictIPCIDRValidation";
 /// Good for this process' servers only.
 const TOKEN: &str = "the-admin-of-a-test";
-/// Who asked what, and what came of it.
+/// Which ServiceAccount asked what, and what came of it.
 const AUDIT: &str = "apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived, ResponseStarted]
 omitManagedFields: true
-rules: [{level: Metadata}]
+rules: [{level: Metadata, userGroups: ['system:serviceaccounts']}]
 ";
