@@ -166,7 +166,7 @@ fn unread_pools(
     let is_settled = match (asked, &reader.service.allocated) {
         (Some(asked), _) => asked.kept.is_some() || asked.has_node_addresses,
         (None, Some(allocated)) => allocated.allocation.pool.is_none(),
-        (None, None) => reader.service.was_published,
+        (None, None) => !reader.service.ingress.is_empty(),
     };
     if denied.is_empty() || is_settled || context.settings.role == Role::Node {
         return None;

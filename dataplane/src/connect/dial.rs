@@ -298,9 +298,10 @@ impl Attempts<'_> {
         let endpoint = picked.lease.endpoint();
         let counters = endpoint.counters(worker.id);
         counters.picked.add(1);
-        let mut connections = worker.connections.borrow_mut();
-        connections.set_endpoint(self.caller.slot, endpoint);
-        drop(connections);
+        worker
+            .connections
+            .borrow_mut()
+            .set_endpoint(self.caller.slot, endpoint);
         if let Some(how) = self.caller.multiplexed {
             return Box::pin(self.attempt_shared(picked, how)).await;
         }

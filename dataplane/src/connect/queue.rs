@@ -29,9 +29,10 @@ impl Attempts<'_> {
             return Err(Refusal::QueueFull.into());
         };
         let worker = self.caller.worker;
-        let mut connections = worker.connections.borrow_mut();
-        connections.set_queued(self.caller.slot, &state);
-        drop(connections);
+        worker
+            .connections
+            .borrow_mut()
+            .set_queued(self.caller.slot, &state);
         self.progress.is_queued = true;
         let turn = self.wait_for_turn(ticket, until).await;
         // The connect timeout does not run while the client waits in the queue.
