@@ -125,6 +125,11 @@ impl AdmitState {
         }
     }
 
+    /// Like [`AdmitState::may_accept`], for a connection that does not wait.
+    pub fn accept_now(self: &Arc<Self>, limits: &Limits, now: Moment) -> Option<Permit> {
+        self.reserve(limits, now).ok()
+    }
+
     /// Admits `client` or returns the refusal. With `on-limit: wait`, `permit` is the one with which the connection was
     /// accepted; with `reject` none waits.
     pub fn admit(

@@ -8,21 +8,23 @@ use std::io;
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use ballast_core::admit::{Admission, Permit, Refusal};
+use ballast_core::admit::{Admission, Limits, Permit, Refusal};
 use ballast_core::moment::Moment;
 use ballast_core::pick::Key;
 use ballast_core::plan::{Frontend, SocketKey};
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, acceptfrom_with};
 use socket2::{SockFilter, Socket};
+use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::SendError;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
-use super::admission::{Reservation, room_at};
+use super::admission::{Place, Reservation, is_trusted, room_at};
 use crate::http::Refusing;
 use crate::net::poller::Stream;
 use crate::os::log::LogLimiter;
@@ -92,8 +94,7 @@ async fn accept_some(worker: &Rc<Worker>, key: &Rc<SocketKey>, listener: &AsyncF
         match accept(listener) {
             Ok(Some(accepted)) => {
                 let (plan, reservation) = reservation.newest(worker, key, plan);
-                let room = Room::Reserved(reservation);
-                admit_or_reset(worker, key, &plan, accepted, now, room);
+                admit_or_reset(worker, key, &plan, accepted, now, Ok(reservation));
             }
             Ok(None) => {
                 ready.clear_ready();
@@ -113,35 +114,31 @@ async fn accept_some(worker: &Rc<Worker>, key: &Rc<SocketKey>, listener: &AsyncF
     tokio::task::yield_now().await;
 }
 
-/// Accepts the connections in the kernel's backlog by the last plan that had this socket. Connections still in the backlog when
-/// the socket is closed are reset by the kernel.
+/// Accepts the connections in the kernel's backlog. Connections still in the backlog when the socket is closed are reset by the
+/// kernel. A client belongs to the frontend of the same name in the plan in force. Where none listens, only who finds room at once
+/// is admitted, by the last plan that had the socket.
 async fn accept_backlog(
     worker: &Rc<Worker>,
     key: &Rc<SocketKey>,
     listener: &AsyncFd<Arc<Socket>>,
     plan: &WorkerPlan,
 ) {
-    let (mut pauses, mut errors, mut waiting) = (0, 0, 0);
+    let last = Place {
+        plan: Rc::clone(plan),
+        key: Rc::clone(key),
+    };
+    let mut next = last.after(worker);
+    let (mut pauses, mut errors) = (0, 0);
     while pauses < MAX_PAUSES && errors < MAX_ERRORS {
         match accept(listener) {
-            Ok(Some(accepted)) => {
-                let waits = plan.frontend(key).is_some_and(|frontend| frontend.waits());
-                if waits && waiting < MAX_WAITING {
-                    waiting += 1;
-                    let (worker, key) = (Rc::clone(worker), Rc::clone(key));
-                    let wait = wait_and_admit(worker, key, Rc::clone(plan), accepted);
-                    tokio::task::spawn_local(wait);
-                } else {
-                    let now = worker.shared.clock.now();
-                    admit_or_reset(worker, key, plan, accepted, now, Room::Last(None));
-                }
-            }
+            Ok(Some(accepted)) => admit_last(worker, &last, next.as_ref(), accepted),
             Ok(None) => return,
             Err(error) => {
                 report_error(worker, key, &error);
                 if socket_error::is_exhausted(&error) {
                     pauses += 1;
                     sleep(EXHAUSTED_PAUSE).await;
+                    next = last.after(worker);
                 } else {
                     errors += 1;
                 }
@@ -150,27 +147,92 @@ async fn accept_backlog(
     }
 }
 
-/// Admits a client that has waited in the backlog for room at its frontend, once there is room. The socket that it waited at is gone.
-async fn wait_and_admit(
-    worker: Rc<Worker>,
-    key: Rc<SocketKey>,
-    plan: WorkerPlan,
-    accepted: (TcpStream, SocketAddr),
+/// Admits one of the last clients of a closing socket, refuses it, or has it wait for room at the frontend that it has `next`. It
+/// counts in the process from now on.
+fn admit_last(
+    worker: &Rc<Worker>,
+    last: &Place,
+    next: Option<&Place>,
+    (socket, peer): (TcpStream, SocketAddr),
 ) {
-    let permit = match plan.frontend(&key) {
-        Some(frontend) => Some(room_at(&worker, frontend).await),
-        None => None,
+    let (shared, place) = (&worker.shared, next.unwrap_or(last));
+    let Some(frontend) = place.frontend() else {
+        return;
     };
-    let now = worker.shared.clock.now();
-    admit_or_reset(&worker, &key, &plan, accepted, now, Room::Last(permit));
+    let (now, most) = (shared.clock.now(), shared.most.load(Ordering::Relaxed));
+    let in_process = |most| {
+        let limits = Limits {
+            connections: Some(most),
+            ..Limits::default()
+        };
+        let permit = shared.admit.accept_now(&limits, now);
+        permit.ok_or(Refusal::MaxConnections)
+    };
+    let at_frontend = || frontend.state().admit().accept_now(frontend.limits(), now);
+    let room = match frontend.waits().then(at_frontend) {
+        Some(None) if next.is_some() => match in_process(most - most / 4) {
+            Ok(process) => {
+                let wait =
+                    wait_and_admit(Waits::new(worker), place.clone(), (socket, peer), process);
+                tokio::task::spawn_local(wait);
+                return;
+            }
+            Err(refusal) => Err(refusal),
+        },
+        Some(None) => Err(Refusal::MaxConnections),
+        permit => in_process(most.saturating_add(MOST_ABOVE)).map(|process| Reservation {
+            process: Some(process),
+            frontend: permit.flatten(),
+            now,
+        }),
+    };
+    admit_or_reset(worker, &place.key, &place.plan, (socket, peer), now, room);
 }
 
-/// What was reserved for a connection.
-enum Room {
-    Reserved(Reservation),
-    /// It is one of the last connections of a socket that is being closed, which do not count in the process. The permit is the
-    /// frontend's.
-    Last(Option<Permit>),
+/// Admits a client that has waited in the backlog for room at its frontend, once there is room, or refuses it. The socket that it
+/// waited at is gone.
+async fn wait_and_admit(
+    waits: Waits,
+    mut place: Place,
+    (socket, peer): (TcpStream, SocketAddr),
+    process: Permit,
+) {
+    let worker = &waits.0;
+    let Ok(socket) = tokio::net::TcpStream::from_std(socket) else {
+        return;
+    };
+    let peer = Key::new(peer).client();
+    let room = tokio::select! {
+        room = timeout(LONGEST_WAIT, room_at(worker, &mut place, peer)) => room,
+        _ = socket.ready(Interest::ERROR) => return,
+    };
+    let now = worker.shared.clock.now();
+    let room = room.unwrap_or(Err(Refusal::MaxConnections));
+    let room = room.map(|frontend| Reservation {
+        process: Some(process),
+        frontend,
+        now,
+    });
+    if let Ok(socket) = socket.into_std() {
+        let accepted = (socket, peer);
+        admit_or_reset(worker, &place.key, &place.plan, accepted, now, room);
+    }
+}
+
+/// A client of a closed socket that waits. It counts among its worker's connections, for which the end of the process waits.
+struct Waits(Rc<Worker>);
+
+impl Waits {
+    fn new(worker: &Rc<Worker>) -> Self {
+        worker.load().fetch_add(1, Ordering::Relaxed);
+        Self(Rc::clone(worker))
+    }
+}
+
+impl Drop for Waits {
+    fn drop(&mut self) {
+        self.0.load().fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// Admits one connection or resets it. An admitted connection is served here, or by a worker that has far fewer connections.
@@ -180,7 +242,7 @@ fn admit_or_reset(
     plan: &WorkerPlan,
     (socket, peer): (TcpStream, SocketAddr),
     now: Moment,
-    room: Room,
+    room: Result<Reservation, Refusal>,
 ) {
     let Some(frontend) = plan.frontend(key) else {
         return;
@@ -189,10 +251,9 @@ fn admit_or_reset(
     counters.connections.add(1);
     worker.counters().accepted.add(1);
     let peer = Key::new(peer).client();
-    let is_trusted = frontend
-        .accept_proxy()
-        .is_some_and(|accept| accept.trusts(peer.ip()));
-    let (admission, process) = match admit(worker, frontend, peer, is_trusted, now, room) {
+    let is_trusted = is_trusted(frontend, peer);
+    let admitted = room.and_then(|room| admit(worker, frontend, peer, is_trusted, now, room));
+    let (admission, process) = match admitted {
         Ok(admitted) => admitted,
         Err(refusal) => {
             counters.refused[refusal.index()].add(1);
@@ -243,12 +304,9 @@ fn admit(
     peer: SocketAddr,
     is_trusted: bool,
     now: Moment,
-    room: Room,
-) -> Result<(Admission, Option<Admission>), Refusal> {
-    let (process, permit) = match room {
-        Room::Reserved(reservation) => (Some(reservation.process), reservation.frontend),
-        Room::Last(permit) => (None, permit),
-    };
+    room: Reservation,
+) -> Result<(Admission, Admission), Refusal> {
+    let permit = room.frontend;
     let (admit, limits) = (frontend.state().admit(), frontend.limits());
     let admission = if is_trusted {
         admit.admit_peer(limits, now, permit)
@@ -256,8 +314,10 @@ fn admit(
         admit.admit(limits, peer.ip(), now, permit)
     }?;
     let shared = &worker.shared;
-    let enter = |permit| shared.admit.admit_peer(&shared.limits(), now, permit);
-    Ok((admission, process.map(enter).transpose()?))
+    let process = shared
+        .admit
+        .admit_peer(&shared.limits(), now, room.process)?;
+    Ok((admission, process))
 }
 
 /// Hands the connection over to a worker that has far fewer connections. Returns it if there is no such worker.
@@ -332,8 +392,10 @@ const BATCH: usize = 32;
 const EXHAUSTED_PAUSE: Duration = Duration::from_millis(100);
 /// How often a closing socket pauses for descriptors. The application of the table waits meanwhile.
 const MAX_PAUSES: u32 = 10;
-/// Clients of a closing socket that go on waiting for room at their frontend. Each takes a descriptor.
-const MAX_WAITING: usize = 1_024;
+/// How many connections above the limit of the process closing sockets may admit: their clients cannot wait in a backlog.
+const MOST_ABOVE: u32 = 32;
+/// How long a client of a closed socket waits for room at its frontend.
+const LONGEST_WAIT: Duration = Duration::from_secs(5);
 /// Errors after which a closing socket gives up: connections that ended before they were accepted, at most as many as the
 /// backlog holds.
 const MAX_ERRORS: u32 = 4_096;

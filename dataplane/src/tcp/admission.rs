@@ -3,13 +3,14 @@
 //! Where the table says `on-limit: wait`, clients above a limit stay in the kernel's backlog until there is room.
 
 use std::future::poll_fn;
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Poll, Waker};
 
-use ballast_core::admit::{Accept, Permit, Waiting, Wakeup};
+use ballast_core::admit::{Accept, Permit, Refusal, Waiting, Wakeup};
 use ballast_core::moment::Moment;
-use ballast_core::plan::{Frontend, SocketKey};
+use ballast_core::plan::{Frontend, Listens, SocketKey, Transport};
 use tokio::time::sleep_until;
 
 use crate::worker::{Worker, WorkerPlan};
@@ -126,30 +127,86 @@ impl Reservation {
     }
 }
 
-/// Waits until there is room at the frontend alone.
-pub(super) async fn room_at(worker: &Worker, frontend: &Frontend) -> Permit {
-    let (state, limits) = (frontend.state().admit(), frontend.limits());
+/// The frontend of a connection: the one that a plan has at a socket.
+#[derive(Clone)]
+pub(super) struct Place {
+    pub(super) plan: WorkerPlan,
+    pub(super) key: Rc<SocketKey>,
+}
+
+impl Place {
+    /// Where a client of a closed socket belongs in the plan in force: at the frontend of the same name, if that listens.
+    pub(super) fn after(&self, worker: &Worker) -> Option<Self> {
+        let (name, plan) = (self.frontend()?.name(), worker.plan());
+        let is_meant = |frontend: &&Arc<Frontend>| {
+            frontend.name() == name && frontend.listens() == Listens::Yes
+        };
+        if plan.frontend(&self.key).is_some_and(|it| is_meant(&it)) {
+            let key = Rc::clone(&self.key);
+            return Some(Self { plan, key });
+        }
+        let mut sockets = plan.frontends().iter().find(is_meant)?.sockets().iter();
+        let key = sockets.find(|socket| socket.transport == Transport::Tcp)?;
+        let key = Rc::new(key.clone());
+        Some(Self { plan, key })
+    }
+
+    pub(super) fn frontend(&self) -> Option<&Arc<Frontend>> {
+        self.plan.frontend(&self.key)
+    }
+}
+
+/// Waits until there is room for this client at its frontend, whose socket at which it came is closed. Each new plan may move the
+/// frontend, or refuse the client.
+pub(super) async fn room_at(
+    worker: &Worker,
+    place: &mut Place,
+    peer: SocketAddr,
+) -> Result<Option<Permit>, Refusal> {
     let mut waiting: Option<Waiting> = None;
     loop {
         let asked = poll_fn(|cx| {
-            let wakeup = waiting.take().and_then(Waiting::finish);
-            let now = worker.shared.clock.now();
-            let accept = state.may_accept(limits, now, cx.waker());
-            wakeup.into_iter().for_each(Wakeup::consume);
-            match accept {
-                Accept::Now(permit) => Poll::Ready(Ok(permit)),
-                Accept::At(when) => Poll::Ready(Err(when)),
-                Accept::WhenReleased(longer) => {
-                    waiting = Some(longer);
-                    Poll::Pending
+            loop {
+                let wakeup = waiting.take().and_then(Waiting::finish);
+                if !Rc::ptr_eq(&place.plan, &worker.plan()) {
+                    *place = place.after(worker).ok_or(Refusal::NoEndpoint)?;
                 }
+                let frontend = place.frontend().ok_or(Refusal::NoEndpoint)?;
+                let limits = frontend.limits();
+                if !is_trusted(frontend, peer) {
+                    limits.check_source(peer.ip())?;
+                }
+                if !frontend.waits() {
+                    return Poll::Ready(Ok(Ok(None)));
+                }
+                let now = worker.shared.clock.now();
+                let accept = frontend.state().admit().may_accept(limits, now, cx.waker());
+                wakeup.into_iter().for_each(Wakeup::consume);
+                return Poll::Ready(Ok(match accept {
+                    Accept::Now(permit) => Ok(Some(permit)),
+                    Accept::At(when) => Err(when),
+                    Accept::WhenReleased(longer) => {
+                        waiting = Some(longer);
+                        // A swap before this entered the queue has not woken it.
+                        if Rc::ptr_eq(&place.plan, &worker.plan()) {
+                            return Poll::Pending;
+                        }
+                        continue;
+                    }
+                }));
             }
         });
-        match asked.await {
-            Ok(permit) => return permit,
+        match asked.await? {
+            Ok(permit) => return Ok(permit),
             Err(when) => sleep_until(worker.shared.clock.instant(when)).await,
         }
     }
+}
+
+/// Whether this peer names its client by a PROXY header.
+pub(super) fn is_trusted(frontend: &Frontend, peer: SocketAddr) -> bool {
+    let accept_proxy = frontend.accept_proxy();
+    accept_proxy.is_some_and(|accept| accept.trusts(peer.ip()))
 }
 
 /// When to ask again.

@@ -29,8 +29,8 @@ pub(crate) struct Accepted {
     /// When it was accepted.
     pub(crate) began: Moment,
     pub(crate) admission: Admission,
-    /// Its admission in the process; `None` for the last connections of a closing socket.
-    pub(crate) process: Option<Admission>,
+    /// Its admission in the process.
+    pub(crate) process: Admission,
 }
 
 /// A client's connection. Dropping it resets the client unless [`Stream::close_in_order`] was called, releases its admissions,
@@ -49,7 +49,7 @@ pub(crate) struct Connection {
     /// Its slot in the worker's list of connections.
     pub(crate) slot: usize,
     pub(crate) admission: Admission,
-    _process: Option<Admission>,
+    _process: Admission,
 }
 
 /// What a PROXY header says in addition to the client's address, and what the client's ClientHello says here.
