@@ -309,7 +309,7 @@ async fn dial_service(
         key: &connection.key,
         began: connection.began,
         idle: None,
-        keeps: None,
+        keeps: false,
         multiplexed: None,
         proxy_header: &|service| connection.proxy_header(service),
         room: None,

@@ -19,7 +19,6 @@ use ballast_core::endpoint::EndpointState;
 use ballast_core::moment::Moment;
 use ballast_core::pick::{Key, Picked, Tried, Unavailable};
 use ballast_core::service::{Failure, Service};
-use ballast_core::table::SendProxy;
 use socket2::Type;
 
 use crate::access::{Progress, WaitPhase};
@@ -48,9 +47,8 @@ pub(crate) struct Caller<'a> {
     pub(crate) began: Moment,
     /// Whether an idle connection to the endpoint will do, and whose; `None`: a new one is made.
     pub(crate) idle: Option<Owner>,
-    /// The owner of a connection that is kept for a later request, if the client leaves while the connection is made; `None`: it is
-    /// of no use then.
-    pub(crate) keeps: Option<Owner>,
+    /// Whether a connection serves a request of another client, if this client leaves while the connection is made.
+    pub(crate) keeps: bool,
     /// How connections are shared that serve many requests at once; `None`: the caller wants one for itself.
     pub(crate) multiplexed: Option<Multiplexed>,
     /// The PROXY header for an endpoint of this service. It is asked for only where TLS is spoken with the endpoint, because it
@@ -311,9 +309,10 @@ impl Attempts<'_> {
     /// Makes a connection.
     async fn connect(&mut self, picked: &Picked) -> Result<MaybeTls, AttemptError> {
         let reach = self.reach(picked);
-        let connected = match self.caller.keeps {
-            Some(owner) => self.connect_to_keep(reach, owner).await,
-            None => self.race(pin!(reach.run())).await,
+        let connected = if self.caller.keeps {
+            self.connect_to_keep(reach).await
+        } else {
+            self.race(pin!(reach.run())).await
         };
         self.now = self.caller.worker.shared.clock.now();
         connected
@@ -352,27 +351,22 @@ impl Attempts<'_> {
         .await
     }
 
-    /// Makes a connection that serves a later request if the client leaves meanwhile. The heap holds what makes it, because that
-    /// may outlive the request.
-    async fn connect_to_keep(&self, reach: Reach, owner: Owner) -> Result<MaybeTls, AttemptError> {
+    /// Makes a connection that serves a later request, of any client, if this client leaves meanwhile. The heap holds what makes it,
+    /// because that may outlive the request.
+    async fn connect_to_keep(&self, reach: Reach) -> Result<MaybeTls, AttemptError> {
         let (worker, service) = (Rc::clone(&reach.worker), Arc::clone(&reach.service));
         let endpoint = Arc::clone(&reach.endpoint);
-        // With a PROXY header it is for this client only.
-        let is_for_others = service.spec().send_proxy == SendProxy::Off;
-        let claimed = if is_for_others {
-            worker.pool.claim(&endpoint, service.spec(), owner)
-        } else {
-            None
-        };
-        let making: Making = match claimed {
-            Some(left) => Box::pin(async move { left.made().await.map_err(AttemptError::Socket) }),
-            None => Box::pin(reach.run()),
-        };
-        let mut making = making;
+        if let Some(left) = worker.pool.claim(&endpoint, service.spec()) {
+            let making = async { left.made().await.map_err(AttemptError::Socket) };
+            let made = self.race(pin!(making)).await;
+            if let Err(AttemptError::ClientLeft) = made {
+                Pool::leave_again(&worker, &endpoint, left);
+            }
+            return made;
+        }
+        let mut making: Making = Box::pin(reach.run());
         let made = self.race(making.as_mut()).await;
-        if let Err(AttemptError::ClientLeft) = made
-            && is_for_others
-        {
+        if let Err(AttemptError::ClientLeft) = made {
             let making = async move {
                 making.await.map_err(|error| match error {
                     AttemptError::Socket(error) => error,
@@ -381,7 +375,7 @@ impl Attempts<'_> {
                     }
                 })
             };
-            Pool::leave_behind(&worker, &endpoint, service.spec(), owner, making);
+            Pool::leave_behind(&worker, &endpoint, service.spec(), making);
         }
         made
     }

@@ -448,7 +448,7 @@ impl Exchange<'_, '_> {
             key: &key,
             began: prepared.facts.began,
             idle: policy.may_use.then_some(policy.owner),
-            keeps: Some(policy.owner),
+            keeps: policy.owner.is_none(),
             multiplexed: (prepared.version == HttpVersion::H2).then_some(Multiplexed {
                 owner: policy.owner,
             }),
