@@ -57,9 +57,15 @@ pub(crate) struct Caller<'a> {
     /// Where the share of a request is kept that takes as much of the process's room as a connection; `None`: the caller has its
     /// share.
     pub(crate) room: Option<&'a OnceCell<Admission>>,
+    /// The service in a newer plan, for a client that waited with this one. `None`: it stays with the service as it was.
+    pub(crate) service_in: &'a ServiceIn<'a>,
     /// Ready when the client no longer wants an endpoint.
     pub(crate) poll_gone: &'a dyn Fn(&Context<'_>) -> Poll<()>,
 }
+
+/// See [`Caller::service_in`].
+pub(crate) type ServiceIn<'a> =
+    dyn Fn(&WorkerPlan, &Service) -> Result<Option<Arc<Service>>, Refusal> + 'a;
 
 impl fmt::Debug for Caller<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -221,21 +227,23 @@ impl Attempts<'_> {
     /// The endpoint to try next.
     async fn pick(&mut self) -> Result<Picked, Unserved> {
         loop {
-            let picked = self.service.pick(
-                self.caller.key,
-                &self.tried,
-                self.now,
-                &mut self.caller.worker.rng.borrow_mut(),
-            );
-            let picked = match picked {
-                Err(Unavailable::Full) => Box::pin(self.wait_in_queue()).await?,
-                picked => picked,
-            };
+            let mut picked = self.pick_behind_the_queue();
+            // Once more, if a newer plan sends the client to another service that is full, too.
+            while let Err(Unavailable::Full) = picked {
+                picked = Box::pin(self.wait_in_queue()).await?;
+            }
             match picked {
                 Ok(picked) => return Ok(picked),
                 Err(why) => Box::pin(self.wait_to_try_again(why)).await?,
             }
         }
+    }
+
+    /// An endpoint for a client that has not waited: who waits comes first.
+    pub(super) fn pick_behind_the_queue(&self) -> Result<Picked, Unavailable> {
+        let mut rng = self.caller.worker.rng.borrow_mut();
+        self.service
+            .pick(self.caller.key, &self.tried, self.now, &mut rng)
     }
 
     pub(super) fn pick_in_turn(&self) -> Result<Picked, Unavailable> {
@@ -244,19 +252,22 @@ impl Attempts<'_> {
             .pick_in_turn(self.caller.key, &self.tried, self.now, &mut rng)
     }
 
-    /// Switches to the service of the plan in force. A request is written for one version of HTTP: where the service has come to
-    /// speak another one, the request stays with the service as it was.
-    pub(super) fn refresh_service(&mut self) -> Result<(), Refusal> {
+    /// Switches to the client's service in the plan in force. Returns whether that is another service than before.
+    pub(super) fn refresh_service(&mut self) -> Result<bool, Refusal> {
         let plan = self.caller.worker.plan();
-        if !Arc::ptr_eq(&plan, &self.plan) {
-            let service = plan.service(self.service.state().name());
-            let service = service.ok_or(Refusal::NoEndpoint)?;
-            if service.spec().http_version() == self.service.spec().http_version() {
-                self.service = Arc::clone(service);
-                self.plan = plan;
-            }
+        if Arc::ptr_eq(&plan, &self.plan) {
+            return Ok(false);
         }
-        Ok(())
+        let Some(service) = (self.caller.service_in)(&plan, &self.service)? else {
+            return Ok(false);
+        };
+        let is_another = !Arc::ptr_eq(service.state(), self.service.state());
+        if is_another {
+            let counters = service.state().counters(self.caller.worker.id);
+            counters.sessions.add(1);
+        }
+        (self.service, self.plan) = (service, plan);
+        Ok(is_another)
     }
 
     /// Counts a further attempt, at the same endpoint as the previous one or at another one.
