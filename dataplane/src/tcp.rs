@@ -264,6 +264,32 @@ fn choose(connection: &Connection, backends: &Backends) -> Arc<Service> {
     Arc::clone(chosen.service)
 }
 
+/// Where the connection's frontend sends clients now: to the same service as before, if that is one of its services.
+fn service_in(
+    connection: &Connection,
+    plan: &WorkerPlan,
+    before: &Service,
+) -> Result<Option<Arc<Service>>, Refusal> {
+    let connections = connection.worker.connections.borrow();
+    let socket = connections.socket(connection.slot);
+    let frontend = socket.and_then(|socket| plan.frontend(socket));
+    let of_it = frontend.filter(|frontend| {
+        let client = connection.key.client().ip();
+        Arc::ptr_eq(frontend.state(), &connection.frontend)
+            && frontend.limits().check_source(client).is_ok()
+    });
+    let service = match of_it.map(|frontend| frontend.serves()) {
+        Some(Serves::Tcp(backends)) => {
+            let mut services = backends.services();
+            let same = services.find(|service| Arc::ptr_eq(service.state(), before.state()));
+            Some(same.map_or_else(|| choose(connection, backends), Arc::clone))
+        }
+        // The frontend is gone, or the client's server name has decided, which is not kept.
+        _ => plan.service(before.state().name()).map(Arc::clone),
+    };
+    service.map(Some).ok_or(Refusal::NoEndpoint)
+}
+
 /// Connects to an endpoint of this service. `first` are bytes of the client.
 async fn relay_to(
     connection: &mut Connection,
@@ -310,10 +336,11 @@ async fn dial_service(
         slot: connection.slot,
         began: connection.began,
         idle: None,
-        keeps: None,
+        keeps: false,
         multiplexed: None,
         proxy_header: &|service| connection.proxy_header(service),
         room: None,
+        service_in: &|plan, before| service_in(connection, plan, before),
         // A client that has ended only its own direction still waits for the answer.
         poll_gone: &|cx| connection.socket.poll_failed(cx),
     };

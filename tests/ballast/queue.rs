@@ -136,15 +136,37 @@ fn a_table_with_more_room_serves_who_waits() {
 }
 
 #[test]
+fn who_waits_for_a_service_that_another_replaces_is_served_there() {
+    let servers = servers(2);
+    let long = ", timeouts: {queue: 60s}";
+    let ballast = Ballast::serve(&table(long, 1, &servers[..1]), 1);
+    let mut first = come(&ballast);
+    let line: Vec<_> = (0..3).map(|_| line_up(&ballast)).collect();
+    let other = table(long, 1, &servers[1..]);
+    ballast.swap(
+        &other
+            .replace("service: s}", "service: t}")
+            .replace("name: s,", "name: t,"),
+    );
+    for (served, mut client) in line.into_iter().enumerate() {
+        // Those behind it wait there, too.
+        ballast.until(|ballast| waiting(ballast) == 2 - served);
+        assert_eq!(client.answer().unwrap(), servers[1]);
+    }
+    assert_eq!(first.ask().unwrap(), servers[0]);
+}
+
+#[test]
 fn who_waits_for_a_service_that_goes_learns_it_at_once() {
     let server = servers(1)[0];
     let text = table(", timeouts: {queue: 60s}", 1, &[server]);
     let ballast = Ballast::serve(&text, 2);
     let mut first = come(&ballast);
     let line: Vec<_> = (0..3).map(|_| line_up(&ballast)).collect();
+    // The frontend serves requests now, which these clients are not.
     ballast.swap(
         &text
-            .replace("service: s}", "service: t}")
+            .replace("tcp, service: s}", "http, default: {service: t}}")
             .replace("name: s,", "name: t,"),
     );
     for mut client in line {

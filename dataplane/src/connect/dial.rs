@@ -19,7 +19,6 @@ use ballast_core::endpoint::EndpointState;
 use ballast_core::moment::Moment;
 use ballast_core::pick::{Key, Picked, Tried, Unavailable};
 use ballast_core::service::{Failure, Service};
-use ballast_core::table::SendProxy;
 use socket2::Type;
 
 use crate::access::{Progress, WaitPhase};
@@ -50,9 +49,8 @@ pub(crate) struct Caller<'a> {
     pub(crate) began: Moment,
     /// Whether an idle connection to the endpoint will do, and whose; `None`: a new one is made.
     pub(crate) idle: Option<Owner>,
-    /// The owner of a connection that is kept for a later request, if the client leaves while the connection is made; `None`: it is
-    /// of no use then.
-    pub(crate) keeps: Option<Owner>,
+    /// Whether a connection serves a request of another client, if this client leaves while the connection is made.
+    pub(crate) keeps: bool,
     /// How connections are shared that serve many requests at once; `None`: the caller wants one for itself.
     pub(crate) multiplexed: Option<Multiplexed>,
     /// The PROXY header for an endpoint of this service. It is asked for only where TLS is spoken with the endpoint, because it
@@ -61,9 +59,15 @@ pub(crate) struct Caller<'a> {
     /// Where the share of a request is kept that takes as much of the process's room as a connection; `None`: the caller has its
     /// share.
     pub(crate) room: Option<&'a OnceCell<Admission>>,
+    /// The service in a newer plan, for a client that waited with this one. `None`: it stays with the service as it was.
+    pub(crate) service_in: &'a ServiceIn<'a>,
     /// Ready when the client no longer wants an endpoint.
     pub(crate) poll_gone: &'a dyn Fn(&Context<'_>) -> Poll<()>,
 }
+
+/// See [`Caller::service_in`].
+pub(crate) type ServiceIn<'a> =
+    dyn Fn(&WorkerPlan, &Service) -> Result<Option<Arc<Service>>, Refusal> + 'a;
 
 impl fmt::Debug for Caller<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -225,21 +229,23 @@ impl Attempts<'_> {
     /// The endpoint to try next.
     async fn pick(&mut self) -> Result<Picked, Unserved> {
         loop {
-            let picked = self.service.pick(
-                self.caller.key,
-                &self.tried,
-                self.now,
-                &mut self.caller.worker.rng.borrow_mut(),
-            );
-            let picked = match picked {
-                Err(Unavailable::Full) => Box::pin(self.wait_in_queue()).await?,
-                picked => picked,
-            };
+            let mut picked = self.pick_behind_the_queue();
+            // Once more, if a newer plan sends the client to another service that is full, too.
+            while let Err(Unavailable::Full) = picked {
+                picked = Box::pin(self.wait_in_queue()).await?;
+            }
             match picked {
                 Ok(picked) => return Ok(picked),
                 Err(why) => Box::pin(self.wait_to_try_again(why)).await?,
             }
         }
+    }
+
+    /// An endpoint for a client that has not waited: who waits comes first.
+    pub(super) fn pick_behind_the_queue(&self) -> Result<Picked, Unavailable> {
+        let mut rng = self.caller.worker.rng.borrow_mut();
+        self.service
+            .pick(self.caller.key, &self.tried, self.now, &mut rng)
     }
 
     pub(super) fn pick_in_turn(&self) -> Result<Picked, Unavailable> {
@@ -248,19 +254,22 @@ impl Attempts<'_> {
             .pick_in_turn(self.caller.key, &self.tried, self.now, &mut rng)
     }
 
-    /// Switches to the service of the plan in force. A request is written for one version of HTTP: where the service has come to
-    /// speak another one, the request stays with the service as it was.
-    pub(super) fn refresh_service(&mut self) -> Result<(), Refusal> {
+    /// Switches to the client's service in the plan in force. Returns whether that is another service than before.
+    pub(super) fn refresh_service(&mut self) -> Result<bool, Refusal> {
         let plan = self.caller.worker.plan();
-        if !Arc::ptr_eq(&plan, &self.plan) {
-            let service = plan.service(self.service.state().name());
-            let service = service.ok_or(Refusal::NoEndpoint)?;
-            if service.spec().http_version() == self.service.spec().http_version() {
-                self.service = Arc::clone(service);
-                self.plan = plan;
-            }
+        if Arc::ptr_eq(&plan, &self.plan) {
+            return Ok(false);
         }
-        Ok(())
+        let Some(service) = (self.caller.service_in)(&plan, &self.service)? else {
+            return Ok(false);
+        };
+        let is_another = !Arc::ptr_eq(service.state(), self.service.state());
+        if is_another {
+            let counters = service.state().counters(self.caller.worker.id);
+            counters.sessions.add(1);
+        }
+        (self.service, self.plan) = (service, plan);
+        Ok(is_another)
     }
 
     /// Counts a further attempt, at the same endpoint as the previous one or at another one.
@@ -317,9 +326,10 @@ impl Attempts<'_> {
     /// Makes a connection.
     async fn connect(&mut self, picked: &Picked) -> Result<MaybeTls, AttemptError> {
         let reach = self.reach(picked);
-        let connected = match self.caller.keeps {
-            Some(owner) => self.connect_to_keep(reach, owner).await,
-            None => self.race(pin!(reach.run())).await,
+        let connected = if self.caller.keeps {
+            self.connect_to_keep(reach).await
+        } else {
+            self.race(pin!(reach.run())).await
         };
         self.now = self.caller.worker.shared.clock.now();
         connected
@@ -358,27 +368,22 @@ impl Attempts<'_> {
         .await
     }
 
-    /// Makes a connection that serves a later request if the client leaves meanwhile. The heap holds what makes it, because that
-    /// may outlive the request.
-    async fn connect_to_keep(&self, reach: Reach, owner: Owner) -> Result<MaybeTls, AttemptError> {
+    /// Makes a connection that serves a later request, of any client, if this client leaves meanwhile. The heap holds what makes it,
+    /// because that may outlive the request.
+    async fn connect_to_keep(&self, reach: Reach) -> Result<MaybeTls, AttemptError> {
         let (worker, service) = (Rc::clone(&reach.worker), Arc::clone(&reach.service));
         let endpoint = Arc::clone(&reach.endpoint);
-        // With a PROXY header it is for this client only.
-        let is_for_others = service.spec().send_proxy == SendProxy::Off;
-        let claimed = if is_for_others {
-            worker.pool.claim(&endpoint, service.spec(), owner)
-        } else {
-            None
-        };
-        let making: Making = match claimed {
-            Some(left) => Box::pin(async move { left.made().await.map_err(AttemptError::Socket) }),
-            None => Box::pin(reach.run()),
-        };
-        let mut making = making;
+        if let Some(left) = worker.pool.claim(&endpoint, service.spec()) {
+            let making = async { left.made().await.map_err(AttemptError::Socket) };
+            let made = self.race(pin!(making)).await;
+            if let Err(AttemptError::ClientLeft) = made {
+                Pool::leave_again(&worker, &endpoint, left);
+            }
+            return made;
+        }
+        let mut making: Making = Box::pin(reach.run());
         let made = self.race(making.as_mut()).await;
-        if let Err(AttemptError::ClientLeft) = made
-            && is_for_others
-        {
+        if let Err(AttemptError::ClientLeft) = made {
             let making = async move {
                 making.await.map_err(|error| match error {
                     AttemptError::Socket(error) => error,
@@ -387,7 +392,7 @@ impl Attempts<'_> {
                     }
                 })
             };
-            Pool::leave_behind(&worker, &endpoint, service.spec(), owner, making);
+            Pool::leave_behind(&worker, &endpoint, service.spec(), making);
         }
         made
     }

@@ -18,7 +18,7 @@ use crate::access::WaitPhase;
 
 impl Attempts<'_> {
     /// Waits until it is this client's turn and there is room, then uses the service of the plan in force. The inner error: no
-    /// endpoint is left for which the client could wait.
+    /// endpoint is left for which the client could wait, or the client has come to another service, which is full.
     pub(super) async fn wait_in_queue(&mut self) -> Result<Result<Picked, Unavailable>, Unserved> {
         let began = self.now;
         let state = Arc::clone(self.service.state());
@@ -51,7 +51,8 @@ impl Attempts<'_> {
         self.progress.is_queued = true;
         let admitted = self.room_in_process(room).await;
         self.left_queue(began, admitted)?;
-        Ok(self.refresh_service()?)
+        self.refresh_service()?;
+        Ok(())
     }
 
     async fn room_in_process(&mut self, room: &OnceCell<Admission>) -> Result<(), Unserved> {
@@ -131,7 +132,9 @@ impl Attempts<'_> {
                     continue;
                 }
             }
-            self.refresh_service()?;
+            if self.refresh_service()? {
+                return Ok(self.pick_behind_the_queue());
+            }
             match self.pick_in_turn() {
                 Err(Unavailable::Full) => {}
                 picked => return Ok(picked),

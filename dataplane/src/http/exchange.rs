@@ -448,12 +448,13 @@ impl Exchange<'_, '_> {
             slot: peer.slot,
             began: prepared.facts.began,
             idle: policy.may_use.then_some(policy.owner),
-            keeps: Some(policy.owner),
+            keeps: policy.owner.is_none(),
             multiplexed: (prepared.version == HttpVersion::H2).then_some(Multiplexed {
                 owner: policy.owner,
             }),
             proxy_header: &|service| peer.proxy_header(service),
             room: *room,
+            service_in: &service_in,
             poll_gone: &poll_gone,
         };
         let service = Arc::clone(&prepared.service);
@@ -472,6 +473,17 @@ impl Exchange<'_, '_> {
             }
         }
     }
+}
+
+/// The service of the same name. A request is written for one version of HTTP, and its connections belong to one client or to all:
+/// where that has changed, the request stays with the service as it was.
+fn service_in(plan: &WorkerPlan, before: &Service) -> Result<Option<Arc<Service>>, Refusal> {
+    let service = plan.service(before.state().name());
+    let service = service.ok_or(Refusal::NoEndpoint)?;
+    let (now, before) = (service.spec(), before.spec());
+    let is_alike =
+        now.http_version() == before.http_version() && now.send_proxy == before.send_proxy;
+    Ok(is_alike.then(|| Arc::clone(service)))
 }
 
 /// Whether a request, of whose response the client has got nothing, is sent again. `may_repeat`: even if an endpoint may have read it.

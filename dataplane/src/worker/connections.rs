@@ -67,6 +67,12 @@ impl ConnectionList {
         }
     }
 
+    /// Where the connection was accepted.
+    pub(crate) fn socket(&self, slot: usize) -> Option<&SocketKey> {
+        let connection = self.slots.get(slot)?.as_ref()?;
+        Some(&connection.socket)
+    }
+
     /// Notes the task that serves the connection.
     pub(crate) fn set_task(&mut self, slot: usize, task: AbortHandle) {
         if let Some(connection) = &mut self.slots[slot] {

@@ -70,6 +70,11 @@ impl Entry {
 
     /// Notes the endpoint.
     pub(crate) fn connected(&mut self, service: &Service, endpoint: &Arc<EndpointState>) {
+        // A newer plan may have sent the client to another service.
+        let is_same = |known: &(Name, _)| Arc::ptr_eq(&known.1, service.state());
+        if !self.service.as_ref().is_some_and(is_same) {
+            self.service = Some((service.spec().name.clone(), Arc::clone(service.state())));
+        }
         let address = endpoint.address();
         let mut specs = service.spec().endpoints.iter();
         let name = specs

@@ -34,7 +34,7 @@ pub(crate) struct Pool {
     /// kept: each of them has reserved a descriptor, and requests of HTTP/2 end together and begin together.
     peak: Cell<usize>,
     is_swept: Cell<bool>,
-    /// Connections that are being made, and whose requests are gone.
+    /// Connections that are being made, whose requests are gone, and that no other request waits for.
     left: RefCell<ByOwner<Rc<LeftBehind>>>,
     /// Its connections of HTTP/2, idle or not.
     pub(crate) links: Links,
@@ -49,7 +49,7 @@ struct Idle {
     since: Moment,
 }
 
-/// A connection that is being made for a request that is gone. It serves the next one.
+/// A connection that is being made for a request that is gone. It serves the next one, of any client.
 #[derive(Debug)]
 pub(crate) struct LeftBehind {
     service: Arc<table::Service>,
@@ -71,29 +71,33 @@ impl LeftBehind {
 }
 
 impl Pool {
-    /// Goes on making a connection for a request that is gone.
+    /// Goes on making a connection for a request that is gone, if the process has room for one more connection of a client: clients
+    /// that come and go would leave any number behind.
     pub(crate) fn leave_behind(
         worker: &Rc<Worker>,
         endpoint: &Arc<EndpointState>,
         service: &Arc<table::Service>,
-        owner: Owner,
         making: impl Future<Output = io::Result<MaybeTls>> + 'static,
     ) {
+        let Some(share) = worker.shared.admit_request() else {
+            return;
+        };
         let left = Rc::new(LeftBehind {
             service: Arc::clone(service),
             made: RefCell::default(),
             is_made: Notify::new(),
         });
         let list = &worker.pool.left;
-        list.borrow_mut().push(owner, endpoint, Rc::clone(&left));
+        list.borrow_mut().push(None, endpoint, Rc::clone(&left));
         let (worker, endpoint) = (Rc::clone(worker), Arc::clone(endpoint));
         tokio::task::spawn_local(async move {
             let made = making.await;
+            drop(share);
             let is_this = |other: &mut Rc<LeftBehind>| Rc::ptr_eq(other, &left);
             let unclaimed = worker.pool.left.borrow_mut().remove_if(is_this);
             match made {
                 Ok(stream) if !unclaimed.is_empty() => {
-                    Self::put(&worker, stream, &endpoint, &left.service, owner);
+                    Self::put(&worker, stream, &endpoint, &left.service, None);
                 }
                 made => {
                     *left.made.borrow_mut() = Some(made);
@@ -108,14 +112,27 @@ impl Pool {
         &self,
         endpoint: &Arc<EndpointState>,
         service: &Arc<table::Service>,
-        owner: Owner,
     ) -> Option<Rc<LeftBehind>> {
         let mut left = self.left.borrow_mut();
-        let list = left.get_mut(owner, endpoint)?;
+        let list = left.get_mut(None, endpoint)?;
         let at = list
             .iter()
             .position(|left| is_same_service(&left.service, service))?;
         Some(list.remove(at))
+    }
+
+    /// Takes back a connection that was claimed for a request that is gone, too.
+    pub(crate) fn leave_again(
+        worker: &Rc<Worker>,
+        endpoint: &Arc<EndpointState>,
+        left: Rc<LeftBehind>,
+    ) {
+        let made = left.made.borrow_mut().take();
+        match made {
+            None => worker.pool.left.borrow_mut().push(None, endpoint, left),
+            Some(Ok(stream)) => Self::put(worker, stream, endpoint, &left.service, None),
+            Some(Err(_)) => {}
+        }
     }
 
     /// Takes a connection to this endpoint that is still open.

@@ -281,7 +281,7 @@ fn a_client_that_gives_up_responses_that_have_begun_is_served_on() {
 }
 
 /// An endpoint in TLS whose handshakes wait at the gate. Counts connections, and handshakes that are complete.
-fn late_endpoint(
+pub(super) fn late_endpoint(
     papers: &Papers,
     version: &str,
     gate: &Gate,
@@ -343,7 +343,7 @@ fn serve_late(
 }
 
 /// A client asks, and leaves while the connection to the endpoint is being made.
-fn leave_early(address: SocketAddr, by_http2: bool, until_accepted: impl Fn()) {
+pub(super) fn leave_early(address: SocketAddr, by_http2: bool, until_accepted: impl Fn()) {
     if by_http2 {
         let mut client = Raw::to(address);
         client.get(1, "/");

@@ -287,6 +287,15 @@ impl ShutDoor {
 /// How many connections to `peer` the kernel keeps in TIME_WAIT on the side that connected. A port that the kernel chose may have
 /// been another test's a moment ago, so `peer` has an IP address that no other test uses.
 pub fn time_waits_towards(peer: SocketAddr) -> usize {
+    sockets_towards(peer, TIME_WAIT)
+}
+
+/// How many connections to `peer` are being made, and have heard nothing yet.
+pub fn dials_towards(peer: SocketAddr) -> usize {
+    sockets_towards(peer, SYN_SENT)
+}
+
+fn sockets_towards(peer: SocketAddr, state: &str) -> usize {
     let SocketAddr::V4(peer) = peer else {
         panic!("{peer}: the list of sockets is that of IPv4");
     };
@@ -297,9 +306,10 @@ pub fn time_waits_towards(peer: SocketAddr) -> usize {
     sockets
         .lines()
         .map(|line| line.split_whitespace().collect::<Vec<_>>())
-        .filter(|fields| matches!(fields[..], [_, _, to, TIME_WAIT, ..] if to == remote))
+        .filter(|fields| matches!(fields[..], [_, _, to, is, ..] if to == remote && is == state))
         .count()
 }
 
 const TICKS_PER_SECOND: u64 = 100;
+const SYN_SENT: &str = "02";
 const TIME_WAIT: &str = "06";

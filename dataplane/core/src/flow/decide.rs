@@ -56,6 +56,10 @@ impl<S> FlowTable<S> {
                     service.and_then(|service| without(service, flow.place(service)?, failure));
                 (FlowEnd::Refused, tried.unwrap_or_default())
             }
+            // A table has lowered the number.
+            (Some(_), _) if flow.has_all_replies(frontend) => {
+                (FlowEnd::Responses, Tried::default())
+            }
             (Some(index), _) => {
                 flow.index = narrow(index);
                 return Ok(Verdict::Forward(self.flows.id_at(place)));
@@ -93,12 +97,18 @@ impl<S> FlowTable<S> {
         {
             let is_same = Arc::ptr_eq(flow.lease.endpoint(), picked.lease.endpoint())
                 && Arc::ptr_eq(&flow.frontend, request.frontend.state());
-            if is_same && !matches!(flow.status, FlowStatus::Failed(_)) {
+            let has_all_replies = is_same && flow.has_all_replies(request.frontend);
+            if is_same && !has_all_replies && !matches!(flow.status, FlowStatus::Failed(_)) {
                 flow.index = narrow(picked.index);
                 return Ok(Verdict::Forward(self.flows.id_at(place)));
             }
             admission = flow.admission.take().filter(|_| is_same);
-            self.end_at(request.now, place, FlowEnd::Endpoint);
+            let why = if has_all_replies {
+                FlowEnd::Responses
+            } else {
+                FlowEnd::Endpoint
+            };
+            self.end_at(request.now, place, why);
         }
         self.insert(request, (key, compact), admission, picked)
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::admit::Admission;
 use crate::endpoint::Lease;
 use crate::moment::Moment;
-use crate::plan::FrontendState;
+use crate::plan::{Frontend, FrontendState};
 use crate::service::{Failure, Service};
 
 use super::key::Compact;
@@ -76,6 +76,12 @@ impl<S> Flow<S> {
             (1, 1) => Class::Answered,
             _ => Class::Established,
         }
+    }
+
+    /// Whether it has had as many replies as the frontend allows a flow.
+    pub(super) fn has_all_replies(&self, frontend: &Frontend) -> bool {
+        let most = frontend.spec().udp().responses;
+        most.is_some_and(|most| self.responses >= most.get())
     }
 
     /// When it ends if no datagram comes.

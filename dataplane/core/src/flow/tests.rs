@@ -163,6 +163,42 @@ fn answers_beyond_the_last_are_not_sent() {
 }
 
 #[test]
+fn a_flow_that_has_had_more_answers_than_a_new_table_allows_ends_with_the_next_question() {
+    for udp in ["requests: 1, responses: 1", "responses: 2", "responses: 3"] {
+        let mut world = World::new("", ONE);
+        let (old, _) = world.opened(0, 1);
+        for _ in 0..3 {
+            assert!(world.answer(1, old).is_some());
+        }
+        world.swap(&format!(", udp: {{{udp}}}"), ONE);
+        let (new, _) = world.opened(2, 1);
+        assert_eq!(world.answer(3, new).map(|answer| answer.datagrams), Some(1));
+        assert_eq!(world.answer(3, old), None, "{udp}");
+        assert_eq!(world.ended(FlowEnd::Endpoint), 0, "{udp}");
+    }
+    // Below its limit a flow goes on.
+    let mut world = World::new("", ONE);
+    let (flow, _) = world.opened(0, 1);
+    assert!(world.answer(1, flow).is_some());
+    world.swap(", udp: {responses: 2}", ONE);
+    assert_eq!(world.ask(2, 1), Verdict::Forward(flow));
+    assert!(world.answer(3, flow).is_some());
+    assert_eq!(world.ended(FlowEnd::Responses), 1);
+}
+
+#[test]
+fn a_socket_for_single_datagrams_that_has_had_more_answers_than_a_new_table_allows_is_replaced() {
+    let mut world = World::new(", udp: {per-datagram: true}", ONE);
+    let (old, _) = world.opened(0, 1);
+    for _ in 0..3 {
+        assert!(world.answer(1, old).is_some());
+    }
+    world.swap(", udp: {per-datagram: true, responses: 2}", ONE);
+    let (new, _) = world.opened(2, 1);
+    assert_eq!(world.answer(3, new).map(|answer| answer.datagrams), Some(1));
+}
+
+#[test]
 fn datagrams_by_themselves_take_turns_and_their_answers_return() {
     let mut world = World::new(", udp: {per-datagram: true}", TWO);
     let (one, port) = world.opened(0, 1);

@@ -2,7 +2,7 @@
 
 use std::future::{Future, poll_fn};
 use std::io;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
@@ -11,6 +11,7 @@ use ballast_core::pick::Picked;
 
 use super::{AttemptError, Attempts, Connected, Reach};
 use crate::net::poller::Timer;
+use crate::worker::Worker;
 use crate::worker::pool::{Announced, Connecting, Found, Links, Multiplexed, Outcome, Use};
 
 impl Attempts<'_> {
@@ -47,12 +48,12 @@ impl Attempts<'_> {
             // It is sent before the handshake.
             Some(_) => Vec::new(),
         };
-        let mut making = Box::pin(make(self.reach(picked), header, announced, how));
+        let coming = announced.coming();
+        let mut making: Making = Box::pin(make(self.reach(picked), header, announced, how));
         let made = self.race(making.as_mut()).await;
         self.now = worker.shared.clock.now();
         if let Err(AttemptError::ClientLeft) = made {
-            // Others may wait for the connection, or come later.
-            tokio::task::spawn_local(making);
+            leave_behind(worker, &coming, making, how);
         }
         let link = made?;
         Ok(Connected::Shared {
@@ -71,6 +72,7 @@ impl Attempts<'_> {
         let mut timer = Timer::new(&worker.tools.poller);
         timer.set(self.attempt_deadline(picked));
         let poll_gone = self.caller.poll_gone;
+        let _waiter = coming.waiter();
         let mut ended = pin!(coming.ended());
         let outcome = poll_fn(|cx| {
             if let Poll::Ready(outcome) = ended.as_mut().poll(cx) {
@@ -85,6 +87,39 @@ impl Attempts<'_> {
         .await;
         self.now = worker.shared.clock.now();
         outcome
+    }
+}
+
+/// A connection for many requests that is being made.
+type Making = Pin<Box<dyn Future<Output = Result<Use, AttemptError>>>>;
+
+/// Goes on making a connection whose maker is gone: for requests that come later, if they may be of any client and the process has room,
+/// else as long as another request waits for it.
+fn leave_behind(
+    worker: &Rc<Worker>,
+    coming: &Rc<Connecting>,
+    mut making: Making,
+    how: Multiplexed,
+) {
+    let share = match how.owner {
+        None => worker.shared.admit_request(),
+        Some(_) => None,
+    };
+    if let Some(share) = share {
+        tokio::task::spawn_local(async move {
+            drop(making.await);
+            drop(share);
+        });
+    } else if coming.is_awaited() {
+        let coming = Rc::clone(coming);
+        tokio::task::spawn_local(async move {
+            let mut deserted = pin!(coming.deserted());
+            poll_fn(|cx| match making.as_mut().poll(cx) {
+                Poll::Ready(_) => Poll::Ready(()),
+                Poll::Pending => deserted.as_mut().poll(cx),
+            })
+            .await;
+        });
     }
 }
 

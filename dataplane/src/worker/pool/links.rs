@@ -78,6 +78,22 @@ pub(crate) struct Connecting {
     owner: Owner,
     outcome: Cell<Option<Outcome>>,
     ended: Notify,
+    /// Requests that wait for it, beside its maker.
+    waiting: Cell<usize>,
+    deserted: Notify,
+}
+
+/// A request's wait for a connection that another one makes.
+pub(crate) struct Waiter<'a>(&'a Connecting);
+
+impl Drop for Waiter<'_> {
+    fn drop(&mut self) {
+        let waiting = &self.0.waiting;
+        waiting.set(waiting.get() - 1);
+        if !self.0.is_awaited() {
+            self.0.deserted.notify_waiters();
+        }
+    }
 }
 
 /// What became of an announced connection.
@@ -147,6 +163,8 @@ impl Links {
             owner,
             outcome: Cell::new(None),
             ended: Notify::new(),
+            waiting: Cell::new(0),
+            deserted: Notify::new(),
         });
         let links = &worker.pool.links;
         links.connecting.borrow_mut().push_back(Rc::clone(&coming));
@@ -402,6 +420,10 @@ impl Drop for Announced {
 }
 
 impl Announced {
+    pub(crate) fn coming(&self) -> Rc<Connecting> {
+        Rc::clone(&self.coming)
+    }
+
     /// The connection cannot be made. Whoever waits for it tries by itself.
     pub(crate) fn fail(self) {
         self.coming.outcome.set(Some(Outcome::Failed));
@@ -409,6 +431,26 @@ impl Announced {
 }
 
 impl Connecting {
+    /// Counts a request that waits for the connection, until the guard is dropped.
+    pub(crate) fn waiter(&self) -> Waiter<'_> {
+        self.waiting.set(self.waiting.get() + 1);
+        Waiter(self)
+    }
+
+    pub(crate) fn is_awaited(&self) -> bool {
+        self.waiting.get() > 0
+    }
+
+    /// Waits until no request waits for the connection.
+    pub(crate) async fn deserted(&self) {
+        let mut deserted = pin!(self.deserted.notified());
+        poll_fn(|cx| match self.is_awaited() {
+            true => deserted.as_mut().poll(cx),
+            false => Poll::Ready(()),
+        })
+        .await;
+    }
+
     /// Waits until the connection is there, or cannot be made.
     pub(crate) async fn ended(&self) -> Outcome {
         let mut ended = pin!(self.ended.notified());
