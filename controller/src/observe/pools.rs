@@ -272,7 +272,7 @@ enum Change {
         kind: &'static str,
         code: u16,
         /// The event by which there are no objects; `None`: what was seen last stays.
-        none: Option<Box<Change>>,
+        none: Option<Box<Self>>,
     },
 }
 

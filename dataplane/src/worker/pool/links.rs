@@ -444,9 +444,12 @@ impl Connecting {
     /// Waits until no request waits for the connection.
     pub(crate) async fn deserted(&self) {
         let mut deserted = pin!(self.deserted.notified());
-        poll_fn(|cx| match self.is_awaited() {
-            true => deserted.as_mut().poll(cx),
-            false => Poll::Ready(()),
+        poll_fn(|cx| {
+            if self.is_awaited() {
+                deserted.as_mut().poll(cx)
+            } else {
+                Poll::Ready(())
+            }
         })
         .await;
     }
