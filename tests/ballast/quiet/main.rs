@@ -1,6 +1,7 @@
 //! `ballast`, started in the test's own process, in tests that measure times, weigh this process or open as many connections as a
 //! machine permits. Those of `intake` are here because tables are read at a low priority. `tests/all` runs nothing beside them.
 
+mod closing;
 mod fairness;
 mod intake;
 mod limits;
