@@ -2,7 +2,7 @@
 //!
 //! What a Service has stays: no creation or edit of another Service takes it away. [`allocate`] gives what is free to the Services that
 //! wait, the oldest first: the publisher does, and without a cluster the process itself, which remembers nothing. A node does not give
-//! ([`obey`]): it serves what [`Allocated`](crate::allocation::Allocated) says, and a LoadBalancer without it waits for the publisher.
+//! ([`obey`]): it serves what [`Allocated`] says, and a LoadBalancer without it waits for the publisher.
 //! Routes and ports of `--tcp-services` that do not have it yet are served on nodes as the publisher will give them, so that nothing is
 //! closed while a publisher that does not write it is replaced.
 //!
