@@ -112,7 +112,7 @@ pub fn settled(pools: &Pools, held: &Held, ask: &Ask) -> Option<Given> {
 /// What a Service keeps of what it has; `None`: it asks for something that excludes that, or nobody knows of which pool it is.
 pub(super) fn remaining(pools: &Pools, held: &Held, ask: &Ask) -> Option<Held> {
     let mut remaining = held.clone();
-    if let Some(entry) = heir(pools, held) {
+    if let Some(entry) = heir(pools, held, ask) {
         remaining.pool = entry.pool.name.clone();
     } else if held.pool.is_empty() {
         // Addresses that another build or implementation gave are those of the pool that lists them.
@@ -137,12 +137,15 @@ pub(super) fn remaining(pools: &Pools, held: &Held, ask: &Ask) -> Option<Held> {
     stays.then_some(remaining)
 }
 
-/// The pool that lists all addresses which another pool gave, and lists no more: that one was renamed, or its range was moved.
-fn heir<'a>(pools: &'a Pools, held: &Held) -> Option<&'a Entry> {
+/// The pool that lists all addresses which another pool gave, and lists no more: that one was renamed, or its range was moved. A Service
+/// that names the other pool stays with that.
+fn heir<'a>(pools: &'a Pools, held: &Held, ask: &Ask) -> Option<&'a Entry> {
     let entry = pools.of(*held.addresses.first()?)?;
     let mut rest = held.addresses.iter();
     let lists_all = rest.all(|one| pools.of(*one).is_some_and(|of| std::ptr::eq(of, entry)));
-    (lists_all && !held.pool.is_empty() && entry.pool.name != held.pool).then_some(entry)
+    let may_be = ask.pools.is_empty() || ask.pools.contains(&entry.pool.name);
+    let is_other = !held.pool.is_empty() && entry.pool.name != held.pool;
+    (lists_all && is_other && may_be).then_some(entry)
 }
 
 /// What a Service keeps, and what it has come to ask for beside it: ports, and an address of its second family from the same pool.

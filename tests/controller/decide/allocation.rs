@@ -60,7 +60,7 @@ impl Cluster {
                 let service = Arc::make_mut(service);
                 service.allocated.clone_from(&before.allocated);
                 service.ingress.clone_from(&before.ingress);
-                service.status_managers.insert("ballast".to_owned());
+                service.status_managers.clone_from(&before.status_managers);
             }
         }
         let desired = decide(&observed, &publisher());
@@ -77,6 +77,7 @@ impl Cluster {
                 Ingress::Hostname(name) => name.clone(),
             });
             service.ingress = published.collect();
+            service.status_managers.insert("ballast".to_owned());
         }
         give(&mut observed, &publisher(), 1);
         self.observed = observed;

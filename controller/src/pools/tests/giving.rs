@@ -461,3 +461,43 @@ fn a_refusal_does_not_depend_on_what_the_service_had() {
         Err(Refusal::NoPoolHolds(ip("192.0.2.9")))
     );
 }
+
+#[test]
+fn a_pool_that_is_renamed_hands_its_addresses_on() {
+    let mut taken = Taken::default();
+    let old = pools("old 01 {addresses: [192.0.2.0/30, 2001:db8::/126]}");
+    let lines = "
+        a/one 80 -> 192.0.2.0 old
+        a/two 80 -> 192.0.2.1 old
+        a/three 80 -> 192.0.2.2 old
+        a/four 80 prefer -> 192.0.2.3,2001:db8:: old
+    ";
+    follow(&old, &mut taken, lines);
+    taken.free(&key("a/one"));
+    // Another pool has one family alone.
+    let renamed =
+        pools("new 02 {addresses: [192.0.2.0/30]}\n six 03 {addresses: ['2001:db8::/126']}");
+    let lines = "
+        a/two 80 pool=old -> 192.0.2.1 old
+        a/two 80 pool=new -> 192.0.2.1 new
+        a/three 80 -> 192.0.2.2 new
+        a/four 80 prefer -> 192.0.2.3,2001:db8:: old
+    ";
+    follow(&renamed, &mut taken, lines);
+}
+
+#[test]
+fn a_reserved_address_that_no_pool_gives_any_more_is_told() {
+    let mut taken = Taken::default();
+    let yaml = "{apiVersion: ballast.dev/v1, kind: AddressReservation, metadata: {name: web, namespace: a}, spec: {addresses: [192.0.2.0]}}";
+    taken.reserve(&[read::reservation(&object(yaml)).expect("a reservation")]);
+    let given = give(&pools(EDGE), &taken, &ask("a/web 80")).expect("an address");
+    assert_eq!(given.addresses, [ip("192.0.2.1")]);
+    let refused: Vec<String> = given.refused.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        refused,
+        [
+            "AddressPool edge does not give 192.0.2.0, which is in its reserve; request another address"
+        ]
+    );
+}
