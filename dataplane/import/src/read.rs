@@ -269,18 +269,8 @@ impl Reader {
             }
         };
         let from = line.words.iter().position(|word| word == "from");
-        let base = match from.map(|at| line.word(at + 1)) {
-            Some(name) => match self.named.get(name) {
-                Some(base) => base.clone(),
-                None => {
-                    let near = nearest(name, self.named.keys().map(String::as_str));
-                    let remedy = did_you_mean(near, "the ones before are taken");
-                    importer
-                        .report
-                        .left_out(&line, format!("there are no defaults {name:?}; {remedy}"));
-                    self.defaults.clone()
-                }
-            },
+        let base = match from {
+            Some(at) => self.named(importer, &line, line.word(at + 1)),
             // A section of defaults begins anew.
             None if kind == Kind::Defaults => Proxy::default(),
             None => self.defaults.clone(),
@@ -321,6 +311,17 @@ impl Reader {
             proxy.binds.extend(importer.report.good(&line, bind));
         }
         self.at = At::Proxy(Box::new(proxy));
+    }
+
+    /// The defaults of this name, or those before the line.
+    fn named(&self, importer: &mut Importer<'_>, line: &Line, name: &str) -> Proxy {
+        self.named.get(name).cloned().unwrap_or_else(|| {
+            let near = nearest(name, self.named.keys().map(String::as_str));
+            let remedy = did_you_mean(near, "the ones before are taken");
+            let why = format!("there are no defaults {name:?}; {remedy}");
+            importer.report.left_out(line, why);
+            self.defaults.clone()
+        })
     }
 }
 
