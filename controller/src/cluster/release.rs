@@ -64,10 +64,16 @@ pub fn release(flags: &ReleaseFlags) -> anyhow::Result<()> {
 async fn no_publisher_leads(client: &Client, namespace: &str) -> anyhow::Result<()> {
     let leases: Api<Lease> = Api::namespaced(client.clone(), namespace);
     let begun = Instant::now();
-    let mut seen = None;
+    let (mut seen, mut unanswered) = (None, 0);
     loop {
-        let found = patiently(leases.get_opt(lease::LEADER));
-        let found = found.await.context("cannot read the leader's Lease")?;
+        let found = patiently(leases.get_opt(lease::LEADER)).await;
+        if let Err(kube::Error::Service(_)) = found
+            && unanswered < TRIES
+        {
+            unanswered += 1;
+            continue;
+        }
+        let found = found.context("cannot read the leader's Lease")?;
         let Some(lease) = found else { return Ok(()) };
         let holder = lease.spec.and_then(|spec| spec.holder_identity);
         let Some(holder) = holder.filter(|holder| !holder.is_empty()) else {
