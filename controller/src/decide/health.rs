@@ -44,22 +44,14 @@ pub(super) fn check(reader: &mut Reader<'_>, slices: &Slices<'_>, port: &Port) -
     let fall = reader.value(&knobs::CHECK_FALL, some);
     let codes = reader.value(&knobs::CHECK_CODES, some);
     Some(Health {
-        mode,
         port: at,
         interval,
-        fast_interval: None,
         timeout,
         rise: rise.unwrap_or(dialect.rise),
         fall: fall.unwrap_or(dialect.fall),
-        method: None,
         path: path.filter(|_| http).map(|found| found.value),
-        host: None,
         expect: codes.filter(|_| http),
-        body: None,
-        send: None,
-        answer: None,
-        answer_contains: None,
-        tls: None,
+        ..Health::new(mode)
     })
 }
 

@@ -4,10 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ballast_core::table::{
-    self, AcceptProxy, Affinity, Bind, Certificate, ClientTimeouts, EndpointTls, Entries, Frontend,
-    FrontendHttp, FrontendTls, Health, HttpVersion, LabelKey, List, Name, OnLimit, OrOff, Protocol,
-    Redirect, Route, ServiceHttp, ServiceTimeouts, State, Text, TlsVersion, UnknownName,
-    XForwarded,
+    self, AcceptProxy, Affinity, Certificate, ClientTimeouts, EndpointTls, Entries, Frontend,
+    FrontendHttp, FrontendTls, Health, HttpVersion, LabelKey, List, Name, Protocol, Redirect,
+    Route, ServiceHttp, ServiceTimeouts, State, Text, TlsVersion, UnknownName, XForwarded,
 };
 
 use super::canaries::{HEADER, OF};
@@ -48,7 +47,7 @@ pub(super) fn frontend(
         },
         tls: certificate.map(|certificate| Box::new(tls(vec![certificate]))),
         http: own_http(options),
-        ..empty_frontend(name.clone(), Vec::new(), protocol)
+        ..Frontend::new(name.clone(), Vec::new(), protocol)
     };
     if protocol == Protocol::Tls && !options.passthrough.is_empty() {
         let hosts = options.passthrough.iter().map(|host| Route {
@@ -107,17 +106,11 @@ pub(super) fn backend(
     };
     let (tls, http) = spoken(port, options);
     table::Service {
-        name: name.clone(),
         description,
         labels: labels(&service.key),
         algorithm: options.algorithm,
         affinity,
         send_proxy: options.send_proxy,
-        send_proxy_tlvs: None,
-        send_proxy_udp: table::SendProxyUdp::Every,
-        retries: table::Service::RETRIES,
-        max_queue: table::Service::MAX_QUEUE,
-        source: List::default(),
         timeouts: ServiceTimeouts {
             connect: options
                 .timeout_connect
@@ -125,15 +118,12 @@ pub(super) fn backend(
             server: options.timeout_server,
             ..ServiceTimeouts::ABSENT
         },
-        all_down: table::AllDown::TryAll,
-        slow_start: None,
-        on_down: table::OnGone::Keep,
         on_removed: options.on_removed,
         health: health.map(Box::new),
-        ejection: OrOff::On(table::Ejection::ABSENT),
         tls,
         http,
         endpoints,
+        ..table::Service::new(name.clone())
     }
 }
 
@@ -262,32 +252,6 @@ pub(super) fn tls(certificates: Vec<Certificate>) -> FrontendTls {
         min_version: TlsVersion::V12,
         alpn: None,
         client_auth: None,
-    }
-}
-
-pub(super) fn empty_frontend(name: Name, binds: Vec<Bind>, protocol: Protocol) -> Frontend {
-    Frontend {
-        name,
-        description: None,
-        labels: Entries::default(),
-        bind: List::new(binds),
-        protocol,
-        service: None,
-        backends: List::default(),
-        accept_proxy: None,
-        source_ranges: None,
-        max_connections: None,
-        max_connection_rate: None,
-        max_connections_per_client: None,
-        max_connection_rate_per_client: None,
-        on_limit: OnLimit::Wait,
-        timeouts: ClientTimeouts::ABSENT,
-        udp: None,
-        tls: None,
-        http: None,
-        routes: List::default(),
-        default: None,
-        errors: Entries::default(),
     }
 }
 

@@ -15,7 +15,7 @@ use super::files::{CLIENT_CA, ERROR_PAGE, HEALTHZ, WantedFile};
 use super::grant::Grant;
 use super::hosts;
 use super::notice::{About, Notice, Reason};
-use super::parts::{empty_frontend, tls};
+use super::parts::tls;
 use super::service_plan::{HTTP, HTTPS, Parts};
 use super::shared_ports::SharedPorts;
 use crate::settings::{HEALTHZ_PORT, HTTPS_PORT, HostOwnership, HttpServices, Settings};
@@ -135,7 +135,7 @@ fn shared_http(settings: &Settings, grants: &[Grant]) -> Option<Frontend> {
     Some(Frontend {
         routes,
         default,
-        ..empty_frontend(
+        ..Frontend::new(
             HTTP.parse().ok()?,
             any(settings.flags.http_port),
             Protocol::Http,
@@ -162,7 +162,7 @@ fn shared_https(settings: &Settings, grants: &[Grant]) -> Option<Frontend> {
     if certificates.is_empty() {
         return Some(Frontend {
             routes: List::new(routes(grants, true).0),
-            ..empty_frontend(name, any(HTTPS_PORT), Protocol::Tls)
+            ..Frontend::new(name, any(HTTPS_PORT), Protocol::Tls)
         });
     }
     let (routes, default) = routes_and_default(settings, grants, true);
@@ -182,7 +182,7 @@ fn shared_https(settings: &Settings, grants: &[Grant]) -> Option<Frontend> {
         })),
         routes,
         default,
-        ..empty_frontend(name, any(HTTPS_PORT), Protocol::Https)
+        ..Frontend::new(name, any(HTTPS_PORT), Protocol::Https)
     })
 }
 

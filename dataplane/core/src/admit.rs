@@ -343,7 +343,7 @@ struct WaitList {
 /// A place in the wait list. Within a class the order is that of arrival.
 type Position = (WaitClass, u64);
 
-/// Who waits. The order is that of waking.
+/// What an entry of the wait list waits for. The first class is woken first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum WaitClass {
     /// An accept loop, for a connection.

@@ -11,6 +11,7 @@ use ballast_core::admit::{Admission, Refusal, Waiting, Wakeup};
 use ballast_core::moment::Moment;
 use ballast_core::pick::{Picked, Unavailable};
 use ballast_core::queue::Ticket;
+use ballast_core::service::ServiceState;
 use tokio::time::sleep_until;
 
 use super::dial::{Attempts, Unserved};
@@ -38,7 +39,7 @@ impl Attempts<'_> {
         // The connect timeout does not run while the client waits in the queue.
         let waited = self.now.since(began);
         self.deadline = self.deadline.map(|deadline| deadline.after(waited));
-        self.left_queue(began, turn)
+        self.left_queue(&state, began, turn)
     }
 
     /// Waits until the process has room for a request that takes as much as a connection, and puts the share of this request into
@@ -50,7 +51,8 @@ impl Attempts<'_> {
         let began = self.now;
         self.progress.is_queued = true;
         let admitted = self.room_in_process(room).await;
-        self.left_queue(began, admitted)?;
+        let state = Arc::clone(self.service.state());
+        self.left_queue(&state, began, admitted)?;
         self.refresh_service()?;
         Ok(())
     }
@@ -82,11 +84,16 @@ impl Attempts<'_> {
         Ok(())
     }
 
-    /// Accounts for a wait that began at this moment.
-    fn left_queue<T>(&mut self, began: Moment, turn: Result<T, Unserved>) -> Result<T, Unserved> {
+    /// Accounts for a wait for this service that began at this moment. A newer plan may have given the client another service.
+    fn left_queue<T>(
+        &mut self,
+        state: &ServiceState,
+        began: Moment,
+        turn: Result<T, Unserved>,
+    ) -> Result<T, Unserved> {
         self.progress.is_queued = false;
         let waited = self.now.since(began);
-        let counters = self.service.state().counters(self.caller.worker.id);
+        let counters = state.counters(self.caller.worker.id);
         counters.queued(waited);
         match turn {
             Err(Unserved::ClientLeft(_)) => counters.client_aborts.add(1),

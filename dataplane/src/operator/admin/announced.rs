@@ -49,7 +49,7 @@ impl AnnouncerAck {
 
     /// What the announcer says, at most half a second ago.
     pub(super) async fn read(&self) -> Arc<Announced> {
-        // Whoever comes meanwhile waits for the same read.
+        // Requests that come during a read wait for the same read.
         let mut reading = self.reading.lock().await;
         if let Some((read, announced)) = &*self.recent.borrow()
             && read.elapsed() < SHARED_FOR
@@ -137,7 +137,7 @@ fn ack(path: &Path) -> Result<Ack, String> {
 }
 
 const SHARED_FOR: Duration = Duration::from_millis(500);
-/// Who looks at the page waits so long for the ack at most.
+/// The longest time that a request of the page waits for the ack.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// As many addresses as an announcer takes, and more.
 const LARGEST: u64 = 8 << 20;
