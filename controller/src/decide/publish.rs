@@ -9,7 +9,7 @@ use ballast_core::table::Name;
 
 use super::annotations::{ADDRESS, ID, OPENSTACK};
 use super::context::Context;
-use super::grant::Grant;
+use super::grant::{Grant, PortGrant};
 use super::nodes::{self, ThisNode};
 use super::own_ports;
 use super::parts::qualified;
@@ -73,6 +73,10 @@ pub(super) fn publish(context: &Context<'_>, grant: &mut Grant) {
 /// Adds an error for each port that was refused. Where any port has an error, each one that is not served has one: a port without an
 /// error counts as served.
 fn tell_ports(grant: &mut Grant) {
+    // Most Services have all their ports.
+    if grant.status.port_errors.is_empty() && !grant.ports.contains(&PortGrant::Refused) {
+        return;
+    }
     let plan = Arc::clone(&grant.plan);
     let service = &*plan.service;
     let open: BTreeSet<&Name> = grant
