@@ -322,6 +322,7 @@ impl World {
         let must_stay = before.as_ref().is_some_and(|(_, before)| {
             before.frontend == **frontend.name()
                 && !before.failed
+                && udp.responses.is_none_or(|most| before.responses < most.get())
                 && self.is_well(&frontend, before.endpoint)
         });
         if must_stay {
@@ -344,6 +345,8 @@ impl World {
                 let known = self.known.get(&id).expect("a flow that is there");
                 assert_eq!((known.key, known.failed), (key, false));
                 assert_eq!(known.is_single, udp.per_datagram);
+                let most = udp.responses.map_or(u32::MAX, |most| most.get());
+                assert!(known.responses < most, "no answer could come back");
             }
             Verdict::Open { flow, endpoint } => {
                 assert!(!must_stay);
