@@ -322,7 +322,9 @@ impl World {
         let must_stay = before.as_ref().is_some_and(|(_, before)| {
             before.frontend == **frontend.name()
                 && !before.failed
-                && udp.responses.is_none_or(|most| before.responses < most.get())
+                && udp
+                    .responses
+                    .is_none_or(|most| before.responses < most.get())
                 && self.is_well(&frontend, before.endpoint)
         });
         if must_stay {
