@@ -87,7 +87,9 @@ impl MapBack<'_> {
         };
         let is_client = self.host.is_some_and(|host| {
             name.eq_ignore_ascii_case(host.name)
-                && port.is_none_or(|port| port == host.port.unwrap_or(self.port))
+                && port.is_none_or(|port| {
+                    Some(port) == usual || port == host.port.unwrap_or(self.port)
+                })
         });
         if is_client {
             return Some(Owner::Client);

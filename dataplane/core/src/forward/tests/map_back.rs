@@ -50,6 +50,15 @@ fn locations() {
             "http://shop.example.com:/app",
             "http://shop.example.com:/shop",
         ),
+        // The usual port of a scheme says no more than none.
+        (
+            "https://shop.example.com:443/app",
+            "https://shop.example.com:443/shop",
+        ),
+        (
+            "http://shop.example.com:80/app",
+            "http://shop.example.com:80/shop",
+        ),
         (
             "http://shop.example.com:9090/app",
             "http://shop.example.com:9090/app",
