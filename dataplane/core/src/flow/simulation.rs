@@ -301,6 +301,7 @@ impl World {
     fn ask(&mut self, key: Key) {
         let frontend = self.frontend(key.listener);
         let udp = frontend.spec().udp();
+        let most_responses = udp.responses.map_or(u32::MAX, |most| most.get());
         let before = self
             .known
             .iter()
@@ -322,9 +323,7 @@ impl World {
         let must_stay = before.as_ref().is_some_and(|(_, before)| {
             before.frontend == **frontend.name()
                 && !before.failed
-                && udp
-                    .responses
-                    .is_none_or(|most| before.responses < most.get())
+                && before.responses < most_responses
                 && self.is_well(&frontend, before.endpoint)
         });
         if must_stay {
@@ -347,8 +346,10 @@ impl World {
                 let known = self.known.get(&id).expect("a flow that is there");
                 assert_eq!((known.key, known.failed), (key, false));
                 assert_eq!(known.is_single, udp.per_datagram);
-                let most = udp.responses.map_or(u32::MAX, |most| most.get());
-                assert!(known.responses < most, "no answer could come back");
+                assert!(
+                    known.responses < most_responses,
+                    "no answer could come back"
+                );
             }
             Verdict::Open { flow, endpoint } => {
                 assert!(!must_stay);
@@ -410,7 +411,7 @@ impl World {
             known.requests += 1;
             known.last = now;
             known.idle = frontend.spec().timeouts.idle;
-            known.most_responses = udp.responses.map_or(u32::MAX, |most| most.get());
+            known.most_responses = most_responses;
             known.is_over |= udp
                 .requests
                 .is_some_and(|most| known.requests >= most.get())

@@ -76,8 +76,8 @@ impl MapBack<'_> {
             .then_some(())
     }
 
-    /// Whether the authority of a URL with this scheme is the client's host or the endpoint's. If the scheme is not the
-    /// client's, the port may differ from the client's too.
+    /// Whether the authority of a URL with this scheme is the client's host or the endpoint's. The scheme's usual port means
+    /// the same as no port: the scheme need not be the client's, and the port then differs from the client's too.
     fn owner(&self, scheme: &str, authority: &str) -> Option<Owner> {
         let (name, port) = split_port(authority)?;
         let usual = match scheme {
@@ -85,11 +85,10 @@ impl MapBack<'_> {
             scheme if scheme.eq_ignore_ascii_case("http:") => Some(Scheme::Http.default_port()),
             _ => None,
         };
+        let port = port.filter(|&port| Some(port) != usual);
         let is_client = self.host.is_some_and(|host| {
             name.eq_ignore_ascii_case(host.name)
-                && port.is_none_or(|port| {
-                    Some(port) == usual || port == host.port.unwrap_or(self.port)
-                })
+                && port.is_none_or(|port| port == host.port.unwrap_or(self.port))
         });
         if is_client {
             return Some(Owner::Client);
@@ -98,8 +97,7 @@ impl MapBack<'_> {
         let rewritten = self.rewrite.host();
         if rewritten.is_some_and(|host| name.eq_ignore_ascii_case(host)) {
             // The endpoint was asked for this host without a port.
-            let is_its = port.is_none_or(|port| is_of_endpoint(port) || Some(port) == usual);
-            return is_its.then_some(Owner::Endpoint);
+            return port.is_none_or(is_of_endpoint).then_some(Owner::Endpoint);
         }
         let name = name.trim_start_matches('[').trim_end_matches(']');
         let is_endpoint =
