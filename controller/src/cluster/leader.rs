@@ -60,9 +60,10 @@ impl Leading {
 
 /// One state of the Lease, as a candidate sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct LeaseState {
-    holder: String,
-    version: String,
+pub(super) struct LeaseState {
+    /// Empty: it was given back.
+    pub(super) holder: String,
+    pub(super) version: String,
 }
 
 /// The next step of a candidate.
@@ -282,7 +283,7 @@ impl Campaign {
     }
 }
 
-fn state(lease: &Lease) -> LeaseState {
+pub(super) fn state(lease: &Lease) -> LeaseState {
     let spec = lease.spec.as_ref();
     let holder = spec.and_then(|spec| spec.holder_identity.clone());
     LeaseState {
@@ -296,7 +297,8 @@ pub(crate) const LEASE: Duration = Duration::from_secs(11);
 /// For so long after a renewal a leader acts: less than a candidate waits, by as long as a request may take.
 const ACTS: Duration = Duration::from_secs(8);
 const RENEW_EVERY: Duration = Duration::from_secs(2);
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How long a candidate waits at most before it reads the Lease again.
+pub(super) const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {

@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep};
 
 use super::status::{self, DesiredStatus};
 use crate::client;
-use crate::cluster::leader::LEASE;
+use crate::cluster::leader::{self, LEASE, LOOK_EVERY, LeaseState};
 use crate::lease;
 use crate::observe;
 use crate::request::{self, is_outdated, patiently};
@@ -64,7 +64,7 @@ pub fn release(flags: &ReleaseFlags) -> anyhow::Result<()> {
 async fn no_publisher_leads(client: &Client, namespace: &str) -> anyhow::Result<()> {
     let leases: Api<Lease> = Api::namespaced(client.clone(), namespace);
     let begun = Instant::now();
-    let (mut seen, mut unanswered) = (None, 0);
+    let (mut silence, mut unanswered) = (Silence::default(), 0);
     loop {
         let found = patiently(leases.get_opt(lease::LEADER)).await;
         if let Err(kube::Error::Service(_)) = found
@@ -75,19 +75,50 @@ async fn no_publisher_leads(client: &Client, namespace: &str) -> anyhow::Result<
         }
         let found = found.context("cannot read the leader's Lease")?;
         let Some(lease) = found else { return Ok(()) };
-        let holder = lease.spec.and_then(|spec| spec.holder_identity);
-        let Some(holder) = holder.filter(|holder| !holder.is_empty()) else {
-            return Ok(());
-        };
-        let version = lease.metadata.resource_version;
-        if *seen.get_or_insert_with(|| version.clone()) != version {
-            bail!("the publisher {holder} still writes to Services; end all of them first");
+        match silence.look(begun.elapsed(), leader::state(&lease)) {
+            Heard::Nobody => return Ok(()),
+            Heard::Publisher(holder) => {
+                bail!("the publisher {holder} still writes to Services; end all of them first")
+            }
+            Heard::NotYet => sleep(READ_EVERY).await,
         }
-        if begun.elapsed() >= LEASE {
-            // The holder died without giving the Lease back.
-            return Ok(());
+    }
+}
+
+/// For how long nobody has written the leader's Lease.
+#[derive(Debug, Default)]
+struct Silence(Option<(LeaseState, Duration)>);
+
+/// What is known of publishers.
+#[derive(Debug, PartialEq, Eq)]
+enum Heard {
+    NotYet,
+    Nobody,
+    /// The name of the one that has written the Lease.
+    Publisher(String),
+}
+
+impl Silence {
+    /// Considers a state of the Lease that was read at this time.
+    fn look(&mut self, now: Duration, lease: LeaseState) -> Heard {
+        match &self.0 {
+            Some((seen, since)) if *seen == lease => {
+                let enough = match lease.holder.is_empty() {
+                    true => GIVEN_BACK,
+                    // The holder may have died without giving the Lease back.
+                    false => LEASE,
+                };
+                match now >= *since + enough {
+                    true => Heard::Nobody,
+                    false => Heard::NotYet,
+                }
+            }
+            Some(_) if !lease.holder.is_empty() => Heard::Publisher(lease.holder),
+            _ => {
+                self.0 = Some((lease, now));
+                Heard::NotYet
+            }
         }
-        sleep(LOOK_EVERY).await;
     }
 }
 
@@ -191,4 +222,55 @@ async fn one(
 }
 
 const TRIES: usize = 5;
-const LOOK_EVERY: Duration = Duration::from_millis(500);
+const READ_EVERY: Duration = Duration::from_millis(500);
+/// A Lease that was given back and is as it was for so long has no candidate: one that waits would have taken it.
+const GIVEN_BACK: Duration = Duration::from_secs(3 * LOOK_EVERY.as_secs());
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn publishers_are_gone_when_nobody_writes_the_lease_for_as_long_as_one_would_wait() {
+        use Heard::*;
+        let other = || Publisher("b".to_owned());
+        let stories: [&[(u64, &str, &str, Heard)]; 4] = [
+            // It was given back, and nobody took it.
+            &[
+                (0, "", "1", NotYet),
+                (2_999, "", "1", NotYet),
+                (3_000, "", "1", Nobody),
+            ],
+            // One that waited took it.
+            &[(0, "", "1", NotYet), (500, "b", "2", other())],
+            // It is renewed.
+            &[(0, "b", "1", NotYet), (2_000, "b", "2", other())],
+            // The holder ends, which is seen: the one that waits for it has its time from then.
+            &[
+                (0, "a", "1", NotYet),
+                (10_500, "", "2", NotYet),
+                (13_000, "", "2", NotYet),
+                (13_500, "", "2", Nobody),
+            ],
+        ];
+        for story in stories {
+            let mut silence = Silence::default();
+            for (millis, holder, version, heard) in story {
+                let lease = LeaseState {
+                    holder: (*holder).to_owned(),
+                    version: (*version).to_owned(),
+                };
+                let now = Duration::from_millis(*millis);
+                assert_eq!(silence.look(now, lease), *heard, "{millis} of {story:?}");
+            }
+        }
+        // Its holder has died.
+        let mut silence = Silence::default();
+        let dead = LeaseState {
+            holder: "a".to_owned(),
+            version: "1".to_owned(),
+        };
+        assert_eq!(silence.look(Duration::ZERO, dead.clone()), NotYet);
+        assert_eq!(silence.look(LEASE, dead), Nobody);
+    }
+}
