@@ -13,7 +13,7 @@ use ballast_core::admit::{PrefixSet, Refusal};
 use ballast_core::backends::Backends;
 use ballast_core::handshake::HandshakeResult;
 use ballast_core::plan::{Frontend, Serves, SocketKey};
-use ballast_core::route::SniMatch;
+use ballast_core::route::{SniMatch, SniRoutes};
 use ballast_core::service::Service;
 use ballast_core::table::Protocol;
 
@@ -61,32 +61,59 @@ fn spawn(
         counters.refused[Refusal::Failed.index()].add(1);
         return;
     };
-    let frontend = Arc::clone(frontend);
+    let at = Entrance {
+        frontend: Arc::clone(frontend),
+        plan: Rc::clone(plan),
+    };
     let slot = connection.slot;
-    let task = if let Serves::Http(_) = frontend.serves() {
-        let (socket, plan) = (Rc::clone(socket), Rc::clone(plan));
-        tokio::task::spawn_local(run_http(connection, frontend, plan, socket, is_trusted))
+    let task = if let Serves::Http(_) = at.frontend.serves() {
+        let socket = Rc::clone(socket);
+        tokio::task::spawn_local(run_http(connection, at, socket, is_trusted))
     } else {
         let start = Start::Accepted { is_trusted };
-        tokio::task::spawn_local(run(connection, frontend, Rc::clone(plan), start))
+        tokio::task::spawn_local(run(connection, at, start))
     };
     // It runs only after this.
     let mut connections = worker.connections.borrow_mut();
     connections.set_task(slot, task.abort_handle());
 }
 
+/// The frontend of a connection that has no endpoint yet, and the plan that has the frontend.
+struct Entrance {
+    frontend: Arc<Frontend>,
+    plan: WorkerPlan,
+}
+
+impl Entrance {
+    /// Goes over to the plan in force, after bytes of the client were awaited: a table that came meanwhile may refuse the client, or
+    /// send it elsewhere. Where the frontend is gone, the connection goes on by the last plan that had it.
+    fn follow(&mut self, connection: &Connection) -> Result<(), RejectReason> {
+        let newest = connection.worker.plan();
+        if Rc::ptr_eq(&self.plan, &newest) {
+            return Ok(());
+        }
+        if let Some(frontend) = connection.frontend_in(&newest) {
+            self.frontend = Arc::clone(frontend);
+            self.plan = newest;
+            let client = connection.key.client().ip();
+            let limits = self.frontend.limits();
+            limits.check_source(client).map_err(RejectReason::Refused)?;
+        }
+        Ok(())
+    }
+}
+
 /// The task of one connection whose client speaks HTTP, unless its TLS is relayed unopened.
 async fn run_http(
     mut connection: Connection,
-    frontend: Arc<Frontend>,
-    plan: WorkerPlan,
+    mut at: Entrance,
     socket: Rc<SocketKey>,
     is_trusted: bool,
 ) {
-    let first = match Box::pin(open(&mut connection, &frontend, &plan, is_trusted)).await {
+    let first = match Box::pin(open(&mut connection, &mut at, is_trusted)).await {
         Ok(Opened::Plain(first)) => first,
         Ok(Opened::Relay(unopened)) => {
-            let relayed = run(connection, frontend, plan, Start::Opened(unopened));
+            let relayed = run(connection, at, Start::Opened(unopened));
             return Box::pin(relayed).await;
         }
         Err(reason) => return connection.reject(reason),
@@ -98,7 +125,7 @@ async fn run_http(
     let counters = connection.counters();
     counters.sessions.add(1);
     counters.http_sessions.add(1);
-    drop((frontend, plan));
+    drop(at);
     http::serve(connection, socket, first).await;
 }
 
@@ -115,7 +142,7 @@ struct Connected {
 }
 
 /// The task of one connection.
-async fn run(mut connection: Connection, frontend: Arc<Frontend>, plan: WorkerPlan, start: Start) {
+async fn run(mut connection: Connection, at: Entrance, start: Start) {
     // Boxed, so that its memory is freed here, and taken apart at once: an idle connection keeps only what the relay needs.
     // `session` is named before `stream`, and so is dropped after it: the stream is closed before another client may come.
     let Connected {
@@ -128,7 +155,7 @@ async fn run(mut connection: Connection, frontend: Arc<Frontend>, plan: WorkerPl
         client_bytes,
         timeouts,
         client_is_stricter,
-    } = match Box::pin(find_endpoint(&mut connection, frontend, plan, start)).await {
+    } = match Box::pin(find_endpoint(&mut connection, at, start)).await {
         Ok(connected) => connected,
         Err(reason) => return connection.reject(reason),
     };
@@ -165,28 +192,27 @@ async fn run(mut connection: Connection, frontend: Arc<Frontend>, plan: WorkerPl
 /// Connects an accepted connection to an endpoint, or returns why that is not possible.
 async fn find_endpoint(
     connection: &mut Connection,
-    frontend: Arc<Frontend>,
-    plan: WorkerPlan,
+    mut at: Entrance,
     start: Start,
 ) -> Result<Connected, RejectReason> {
     let opened = match start {
-        Start::Accepted { is_trusted } => open(connection, &frontend, &plan, is_trusted).await?,
+        Start::Accepted { is_trusted } => open(connection, &mut at, is_trusted).await?,
         Start::Opened(unopened) => Opened::Relay(unopened),
     };
     let Unopened { service, first } = match opened {
         Opened::Relay(unopened) => *unopened,
-        Opened::Plain(first) => match frontend.serves() {
+        Opened::Plain(first) => match at.frontend.serves() {
             Serves::Tcp(backends) => Unopened {
                 service: choose(connection, backends),
                 first,
             },
-            // These do not come here.
+            // The protocol of the frontend has changed, or it has no service any more.
             Serves::Udp(_) | Serves::Http(_) | Serves::Tls(_) | Serves::Nothing => {
                 return Err(RejectReason::Refused(Refusal::NoEndpoint));
             }
         },
     };
-    relay_to(connection, frontend, service, first, plan).await
+    relay_to(connection, at, service, first).await
 }
 
 /// What the first bytes of a connection have led to, with the client's bytes that were read.
@@ -214,25 +240,23 @@ enum Start {
 /// Reads what precedes the client's own bytes: the PROXY header of a trusted peer, and the TLS handshake.
 async fn open(
     connection: &mut Connection,
-    frontend: &Frontend,
-    plan: &WorkerPlan,
+    at: &mut Entrance,
     is_trusted: bool,
 ) -> Result<Opened, RejectReason> {
     let mut first = Vec::new();
     if is_trusted {
-        first = connection.read_proxy_header(frontend).await?;
+        first = connection.read_proxy_header(at).await?;
     }
-    let unopened = match frontend.serves() {
-        Serves::Tls(routes) => Some(&**routes),
-        Serves::Http(http) => http.unopened(),
-        Serves::Tcp(_) | Serves::Udp(_) | Serves::Nothing => None,
-    };
-    if unopened.is_none() && frontend.spec().tls.is_none() {
+    if !reads_hello(&at.frontend) {
         return Ok(Opened::Plain(first));
     }
-    let hello = connection.read_hello(frontend, &mut first).await?;
-    let matched = unopened.map(|routes| routes.find(hello.sni.as_deref(), &hello.alpn));
-    match matched {
+    let hello = connection.read_hello(&at.frontend, &mut first).await?;
+    at.follow(connection)?;
+    if !reads_hello(&at.frontend) {
+        return Ok(Opened::Plain(first));
+    }
+    let routes = unopened(&at.frontend);
+    match routes.map(|routes| routes.find(hello.sni.as_deref(), &hello.alpn)) {
         Some(SniMatch::Relay(route)) => {
             let client = connection.key.client().ip();
             let is_admitted = |sources: &PrefixSet| sources.contains(client);
@@ -250,11 +274,27 @@ async fn open(
             "no route is for the name that it asks for",
         ))),
         Some(SniMatch::Terminate) | None => {
-            let tls = plan.tls.frontend(frontend.name());
-            connection.accept_tls(frontend, tls, first).await?;
+            let tls = at.plan.tls.frontend(at.frontend.name());
+            connection.accept_tls(&at.frontend, tls, first).await?;
+            at.follow(connection)?;
+            connection.keep_to_client_auth(at)?;
             Ok(Opened::Plain(Vec::new()))
         }
     }
+}
+
+/// The routes by which TLS of clients of this frontend is relayed unopened.
+fn unopened(frontend: &Frontend) -> Option<&SniRoutes> {
+    match frontend.serves() {
+        Serves::Tls(routes) => Some(routes),
+        Serves::Http(http) => http.unopened(),
+        Serves::Tcp(_) | Serves::Udp(_) | Serves::Nothing => None,
+    }
+}
+
+/// Whether a client of this frontend is to send a ClientHello.
+fn reads_hello(frontend: &Frontend) -> bool {
+    unopened(frontend).is_some() || frontend.spec().tls.is_some()
 }
 
 /// The service of a connection that is relayed as it is.
@@ -270,13 +310,9 @@ fn service_in(
     plan: &WorkerPlan,
     before: &Service,
 ) -> Result<Option<Arc<Service>>, Refusal> {
-    let connections = connection.worker.connections.borrow();
-    let socket = connections.socket(connection.slot);
-    let frontend = socket.and_then(|socket| plan.frontend(socket));
-    let of_it = frontend.filter(|frontend| {
+    let of_it = connection.frontend_in(plan).filter(|frontend| {
         let client = connection.key.client().ip();
-        Arc::ptr_eq(frontend.state(), &connection.frontend)
-            && frontend.limits().check_source(client).is_ok()
+        frontend.limits().check_source(client).is_ok()
     });
     let service = match of_it.map(|frontend| frontend.serves()) {
         Some(Serves::Tcp(backends)) => {
@@ -293,15 +329,14 @@ fn service_in(
 /// Connects to an endpoint of this service. `first` are bytes of the client.
 async fn relay_to(
     connection: &mut Connection,
-    frontend: Arc<Frontend>,
+    at: Entrance,
     service: Arc<Service>,
     mut first: Vec<u8>,
-    plan: WorkerPlan,
 ) -> Result<Connected, RejectReason> {
     connection.counters().sessions.add(1);
-    let timeouts = FrontendTimeouts::of(&frontend);
-    drop(frontend);
-    let (upstream, service) = dial_service(connection, service, plan).await?;
+    let timeouts = FrontendTimeouts::of(&at.frontend);
+    drop(at.frontend);
+    let (upstream, service) = dial_service(connection, service, at.plan).await?;
     let client_bytes = first.len() as u64;
     if upstream.stream.session().is_none() {
         let mut header = connection.proxy_header(&service);

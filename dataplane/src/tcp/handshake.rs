@@ -6,6 +6,7 @@ use ballast_core::handshake::HandshakeResult;
 use ballast_core::hello::ClientHello;
 use ballast_core::plan::Frontend;
 
+use super::Entrance;
 use super::preamble::HeaderError;
 use super::reject::RejectReason;
 use crate::net::tls::{HandshakeError, HelloError, ServerTls, Session, read_hello};
@@ -61,5 +62,21 @@ impl Connection {
         self.counters().handshakes[result.index()].add(1);
         self.socket.secure(session);
         Ok(())
+    }
+
+    /// Refuses a client that has shown its certificate, or none, by rules that a table has replaced during the handshake.
+    pub(super) fn keep_to_client_auth(&self, at: &Entrance) -> Result<(), RejectReason> {
+        let Some(session) = self.socket.session() else {
+            return Ok(());
+        };
+        let tls = at.plan.tls.frontend(at.frontend.name());
+        let is_same = tls.is_some_and(|tls| tls.policy() == session.policy());
+        if at.frontend.client_auth().is_none() || is_same {
+            return Ok(());
+        }
+        Err(RejectReason::Handshake(HandshakeError::of(
+            HandshakeResult::Other,
+            "the rules for certificates of clients changed during the handshake",
+        )))
     }
 }

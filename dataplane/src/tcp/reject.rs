@@ -3,9 +3,8 @@
 use ballast_core::admit::Refusal;
 use ballast_core::handshake::HandshakeResult;
 use ballast_core::pick::Key;
-use ballast_core::plan::Frontend;
 
-use super::preamble;
+use super::{Entrance, preamble};
 use crate::access::WaitPhase;
 use crate::connect::Unserved;
 use crate::net::tls::HandshakeError;
@@ -37,9 +36,9 @@ impl Connection {
     /// the header.
     pub(super) async fn read_proxy_header(
         &mut self,
-        frontend: &Frontend,
+        at: &mut Entrance,
     ) -> Result<Vec<u8>, RejectReason> {
-        let header = preamble::read(self.socket.stream(), frontend).await;
+        let header = preamble::read(self.socket.stream(), &at.frontend).await;
         let header = header.map_err(RejectReason::Header)?;
         if let Some(client) = header.client {
             self.key = Key::new(client);
@@ -53,9 +52,10 @@ impl Connection {
             .connections
             .borrow_mut()
             .set_client(self.slot, client);
+        at.follow(self)?;
         let now = self.worker.shared.clock.now();
         self.admission
-            .identify(frontend.limits(), client.ip(), now)
+            .identify(at.frontend.limits(), client.ip(), now)
             .map_err(RejectReason::Refused)?;
         Ok(header.rest)
     }

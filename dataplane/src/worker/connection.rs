@@ -12,7 +12,7 @@ use ballast_core::admit::Admission;
 use ballast_core::counters::WorkerId;
 use ballast_core::moment::Moment;
 use ballast_core::pick::Key;
-use ballast_core::plan::{FrontendCounters, FrontendState, SocketKey};
+use ballast_core::plan::{Frontend, FrontendCounters, FrontendState, Plan, SocketKey};
 use ballast_core::preamble::Addresses;
 use socket2::SockRef;
 
@@ -114,6 +114,17 @@ impl Connection {
             source: self.key.client(),
             destination: named.or_else(|| self.socket.local_addr().ok())?,
         })
+    }
+
+    /// The frontend that the connection came in by, in `plan`, which may have given it another socket.
+    pub(crate) fn frontend_in<'p>(&self, plan: &'p Plan) -> Option<&'p Arc<Frontend>> {
+        let is_its = |frontend: &&Arc<Frontend>| Arc::ptr_eq(frontend.state(), &self.frontend);
+        let connections = self.worker.connections.borrow();
+        let socket = connections.socket(self.slot);
+        let by_socket = socket.and_then(|socket| plan.frontend(socket));
+        by_socket
+            .filter(is_its)
+            .or_else(|| plan.frontends().iter().find(is_its))
     }
 
     pub(crate) fn counters(&self) -> &FrontendCounters {

@@ -8,7 +8,7 @@ use std::thread;
 
 use crate::proxy::spelling::{ends, header_of, v1};
 use crate::proxy::{FORMS, TRUSTING, assert_hears, header_errors, own, table};
-use support::{Ballast, echo_server};
+use support::{Ballast, echo_server, named_server};
 
 #[test]
 fn a_swap_changes_what_new_connections_say_and_no_old_one_hears_of_it() {
@@ -70,6 +70,30 @@ fn a_swap_changes_from_whom_headers_are_taken_and_no_old_connection_is_asked_for
         }
     }
     assert_eq!(header_errors(&ballast), 0);
+}
+
+#[test]
+fn a_client_whose_header_is_not_whole_when_a_table_comes_belongs_to_that_table() {
+    let [old, new] = ["old", "new"].map(named_server);
+    let table =
+        |more: &str, endpoint| table("127.0.0.1:0", &format!("{TRUSTING}{more}"), "", endpoint);
+    let ballast = Ballast::serve(&table("", old), 1);
+    let (source, destination) = ends("192.0.2.1:56324", "198.51.100.2:443");
+    let line = v1(source, destination);
+    let (first, rest) = line.split_at(20);
+    for (more, expected) in [("", "new"), (", source-ranges: [198.51.100.0/24]", "")] {
+        let mut client = ballast.connect();
+        client.write_all(first).expect("a write");
+        ballast.until(|ballast| ballast.running.shared().connections() == 1);
+        ballast.swap(&table(more, new));
+        client.write_all(rest).expect("a write");
+        client.write_all(b"who?").ok();
+        let mut heard = String::new();
+        // Who is refused is reset, which the write may have noticed already.
+        client.read_to_string(&mut heard).ok();
+        assert_eq!(heard, expected, "{more}");
+        ballast.swap(&table("", old));
+    }
 }
 
 /// Clients that come all the time. Each must be served, and its header be one of those that there are.

@@ -5,12 +5,12 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rustls::ClientConfig;
+use rustls::{ClientConfig, ClientConnection};
 
 use crate::tls::client::{Tls, config, visit};
 use crate::tls::{assert_ends, handshakes, server as tls_server};
 use support::papers::Papers;
-use support::{Ballast, connect, echo_server, server};
+use support::{Ballast, connect, echo_server, named_server, server};
 
 #[test]
 fn the_name_and_the_protocols_choose_the_service() {
@@ -155,6 +155,37 @@ fn the_endpoint_is_told_the_name_in_a_proxy_header() {
 }
 
 /// A table of a tls frontend with these routes, and services whose endpoints end TLS, each with a certificate of its own.
+#[test]
+fn a_client_whose_hello_is_not_whole_when_a_table_comes_belongs_to_that_table() {
+    let papers = Papers::new();
+    let [old, new] = ["old", "new"].map(named_server);
+    let table = |sources: &str| {
+        format!(
+            "version: 1\nfrontends: [{{name: f, bind: ['127.0.0.1:0'], protocol: tls{sources}, routes: [{{host: shop.test, service: old}}]}}]\nservices: [{{name: old, endpoints: [{{address: '{old}'}}]}}, {{name: new, endpoints: [{{address: '{new}'}}]}}]\n"
+        )
+    };
+    let ballast = Ballast::serve(&table(""), 1);
+    let name = "shop.test".try_into().expect("a name");
+    let mut session = ClientConnection::new(Arc::new(config(&papers)), name).expect("a session");
+    let mut hello = Vec::new();
+    session.write_tls(&mut hello).expect("a ClientHello");
+    let (first, rest) = hello.split_at(hello.len() / 2);
+    let moved = table("").replace("service: old", "service: new");
+    let closed = table(", source-ranges: [192.0.2.0/24]");
+    for (next, expected) in [(moved, Some("new")), (closed, None)] {
+        let mut client = ballast.connect();
+        client.write_all(first).expect("a write");
+        ballast.until(|ballast| ballast.running.shared().connections() == 1);
+        ballast.swap(&next);
+        client.write_all(rest).expect("a write");
+        // It may have been sent more than its endpoint reads: then the end is a reset.
+        let mut heard = Vec::new();
+        client.read_to_end(&mut heard).ok();
+        assert_eq!(heard, expected.unwrap_or_default().as_bytes(), "{next}");
+        ballast.swap(&table(""));
+    }
+}
+
 fn table(papers: &Papers, routes: &str, default: &str) -> String {
     let mut services = String::new();
     for name in ["shop", "star", "h2", "other", "told"] {
