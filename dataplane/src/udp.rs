@@ -17,9 +17,11 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use ballast_core::endpoint::EndpointState;
-use ballast_core::flow::{FlowTable, Listener};
+use ballast_core::flow::{FlowTable, Key, Listener};
 use ballast_core::moment::Moment;
-use ballast_core::plan::SocketKey;
+use ballast_core::plan::{Frontend, Serves, SocketKey};
+use ballast_core::preamble::Addresses;
+use ballast_core::service::Service;
 use rustix::event::epoll;
 use socket2::Socket;
 use tokio::io::unix::AsyncFd;
@@ -75,8 +77,8 @@ struct State {
     awaited: Option<Moment>,
     /// The number of active flows counted as connections, once the process is ending.
     counted_active: Option<usize>,
-    /// While flows take over new idle timeouts: the place of the next flow to update.
-    following: Option<u32>,
+    /// While flows take over what a new table says: the place of the next flow.
+    revised: Option<u32>,
 }
 
 /// The limits of a worker's flows.
@@ -221,20 +223,28 @@ impl Flows {
         }
     }
 
-    /// Gives all flows the idle timeouts of the plan in force, some flows at a time.
-    pub(crate) fn follow_idle_times(&self) {
+    /// Gives all flows the idle timeouts and the PROXY headers of the plan in force, some flows at a time.
+    pub(crate) fn revise(&self) {
         let Some(udp) = self.udp.get() else {
             return;
         };
-        let under_way = udp.state.borrow_mut().following.replace(0);
+        let under_way = udp.state.borrow_mut().revised.replace(0);
         if under_way.is_none() {
             let (worker, udp) = (Rc::clone(&self.worker), Rc::clone(udp));
-            tokio::task::spawn_local(vital("new idle times of UDP flows", async move {
-                while follow_some(&worker, &udp) {
+            tokio::task::spawn_local(vital("revising UDP flows", async move {
+                while revise_some(&worker, &udp) {
                     tokio::task::yield_now().await;
                 }
             }));
         }
+    }
+}
+
+/// The service of this frontend that the endpoint belongs to.
+fn service_of<'p>(frontend: &'p Frontend, endpoint: &EndpointState) -> Option<&'p Arc<Service>> {
+    match frontend.serves() {
+        Serves::Udp(backends) => backends.service_of(endpoint),
+        _ => None,
     }
 }
 
@@ -268,18 +278,25 @@ fn count(worker: &Worker, before: usize, now: usize) {
 }
 
 /// Updates some flows. Returns whether there are more.
-fn follow_some(worker: &Worker, udp: &Udp) -> bool {
+fn revise_some(worker: &Worker, udp: &Udp) -> bool {
     let plan = worker.plan();
     let mut state = udp.state.borrow_mut();
     let State {
         flows,
         listeners,
-        following,
+        revised,
         ..
     } = &mut *state;
     let frontend = |listener| plan.frontend(&listeners.get(&listener)?.key);
-    *following = following.and_then(|from| flows.follow_idle_times(from, frontend));
-    let has_more = following.is_some();
+    let revise =
+        |frontend: &Frontend, key: Key, endpoint: &EndpointState, socket: &mut FlowSocket| {
+            let listener = listeners.get(&key.listener);
+            if let (Some(listener), Some(service)) = (listener, service_of(frontend, endpoint)) {
+                socket.revise(worker, service, listener.ends(key, None));
+            }
+        };
+    *revised = revised.and_then(|from| flows.revise(from, frontend, revise));
+    let has_more = revised.is_some();
     drop(state);
     udp.settle(worker);
     has_more
@@ -363,6 +380,17 @@ async fn watch(worker: Rc<Worker>, udp: Rc<Udp>) {
     }
 }
 
+impl UdpListener {
+    /// The two ends of a flow, as the client sees them: `destination` is what another proxy says that the client sent to.
+    fn ends(&self, key: Key, destination: Option<SocketAddr>) -> Addresses {
+        Addresses {
+            source: key.client,
+            destination: destination
+                .unwrap_or_else(|| SocketAddr::new(key.local, self.local.port())),
+        }
+    }
+}
+
 impl Udp {
     fn new(flows: FlowTable<FlowSocket>, most: usize) -> io::Result<Self> {
         Ok(Self {
@@ -375,7 +403,7 @@ impl Udp {
                 replies: ReplyBatch::default(),
                 awaited: None,
                 counted_active: None,
-                following: None,
+                revised: None,
             }),
             watch: sys::watched(epoll::create(epoll::CreateFlags::CLOEXEC)?)?,
             sooner: Notify::new(),

@@ -23,8 +23,9 @@ pub struct Change {
     pub close: Vec<SocketKey>,
     /// Endpoints of the old plan that the new plan lacks.
     pub gone_endpoints: Vec<GoneEndpoint>,
-    /// Whether a UDP frontend of both plans has a new idle timeout, which its flows are to take over.
-    pub idle_times: bool,
+    /// Whether the flows of a UDP frontend of both plans are to take over another idle timeout, or another way to carry the PROXY
+    /// header.
+    pub revises_flows: bool,
     /// Whether clients that have open connections to an HTTP frontend would not be let in by such a connection any more.
     pub shuts_out: bool,
 }
@@ -62,10 +63,10 @@ pub fn change(bound: &BTreeSet<SocketKey>, old: &Plan, new: &Plan) -> Change {
             })
             .chain(left_behind(old, new))
             .collect(),
-        idle_times: new
+        revises_flows: new
             .frontends()
             .iter()
-            .any(|frontend| has_other_idle_time(frontend, old)),
+            .any(|frontend| revises_flows(frontend, old)),
         shuts_out: old.frontends().iter().any(|before| shuts_out(before, new)),
     }
 }
@@ -136,13 +137,23 @@ fn left_behind<'p>(old: &'p Plan, new: &'p Plan) -> impl Iterator<Item = GoneEnd
     })
 }
 
-fn has_other_idle_time(frontend: &Frontend, old: &Plan) -> bool {
-    let before = || frontend.sockets().iter().find_map(|key| old.frontend(key));
-    matches!(frontend.serves(), Serves::Udp(_))
-        && before().is_some_and(|before| {
-            Arc::ptr_eq(before.state(), frontend.state())
-                && before.spec().timeouts.idle != frontend.spec().timeouts.idle
+fn revises_flows(frontend: &Frontend, old: &Plan) -> bool {
+    let Serves::Udp(backends) = frontend.serves() else {
+        return false;
+    };
+    let has_other_header = |service: &Arc<Service>| {
+        let before = old.service(service.state().name());
+        before.is_some_and(|before| {
+            !Arc::ptr_eq(before, service)
+                && before.spec().datagram_header() != service.spec().datagram_header()
         })
+    };
+    let before = frontend.sockets().iter().find_map(|key| old.frontend(key));
+    before.is_some_and(|before| {
+        Arc::ptr_eq(before.state(), frontend.state())
+            && (before.spec().timeouts.idle != frontend.spec().timeouts.idle
+                || backends.services().any(has_other_header))
+    })
 }
 
 /// The endpoints of `old` that `new` lacks, each with its service in `old`. Services that both plans share are skipped, so that

@@ -21,7 +21,7 @@ use crate::table::{Name, Transport};
 
 mod state;
 
-pub use state::{State, Tickets};
+pub use state::{KeptCertificate, State, Tickets};
 
 /// What one process says to the other.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]

@@ -58,8 +58,8 @@ pub(crate) use reach::Reach;
 pub use route::{Backend, HeaderMatch, PathMatch, QueryMatch, Redirect, Rewrite, Route, When};
 pub use schema::schema;
 pub use service::{
-    Affinity, Algorithm, AllDown, Ejection, Endpoint, OnGone, SendProxy, SendProxyUdp, Service,
-    ServiceTimeouts, State, Tlv,
+    Affinity, Algorithm, AllDown, DatagramHeader, Ejection, Endpoint, OnGone, SendProxy,
+    SendProxyUdp, Service, ServiceTimeouts, State, Tlv,
 };
 pub use span::{MaxAge, Shown, Size, parse as parse_duration};
 pub use text::{

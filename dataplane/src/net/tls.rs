@@ -113,6 +113,11 @@ impl Configs {
         served.flat_map(move |served| served::warnings(frontend, served, now))
     }
 
+    /// The certificates whose files no longer fit one another, for the next process.
+    pub(crate) fn lend_certificates(&self) -> Vec<handover::KeptCertificate> {
+        self.certificates.lend_kept()
+    }
+
     /// Why no TLS is spoken with the endpoints of this service, though the table asks for it.
     pub(crate) fn why_not_with(&self, service: &str) -> Option<&str> {
         let why = self.services.get(service)?.as_ref().err()?;
@@ -210,6 +215,20 @@ impl Compiler {
     /// Goes on with the keys of session tickets of the process before.
     pub(crate) fn resume_tickets(&self, tickets: &handover::Tickets, now: Instant) {
         self.tickets.resume(tickets, now);
+    }
+
+    /// The configurations of `plan` with certificates of the process before, where this one has compiled `configs` without them.
+    pub(crate) fn resume_certificates(
+        &self,
+        kept: &[handover::KeptCertificate],
+        plan: &Plan,
+        files: &NamedFiles,
+        mut configs: Configs,
+    ) -> Configs {
+        if !configs.certificates.resume(kept, &self.provider) {
+            return configs;
+        }
+        self.compile(plan, files, &configs)
     }
 
     /// Compiles the configurations of `plan`, reusing those of `previous` that have not changed.

@@ -56,7 +56,7 @@ pub(crate) async fn run(
                 worker.pool.cut(&endpoints);
                 flows.cut(&endpoints);
             }
-            Order::FollowIdleTimes => flows.follow_idle_times(),
+            Order::ReviseFlows => flows.revise(),
             Order::LookAtClients => worker.tools.poller.wake_all(),
             Order::Finish {
                 is_handed_over,

@@ -504,8 +504,8 @@ impl Apply {
         }
         self.sockets.keep_rest();
         self.end_connections(change.gone_endpoints);
-        if change.idle_times {
-            self.shared.tell_workers(|| Order::FollowIdleTimes);
+        if change.revises_flows {
+            self.shared.tell_workers(|| Order::ReviseFlows);
         }
         if change.shuts_out {
             self.shared.tell_workers(|| Order::LookAtClients);
@@ -529,6 +529,8 @@ impl Apply {
             Ok(ready) => ready,
             Err(why) => return self.give_up(why).await,
         };
+        let kept = &state.certificates;
+        let compiled = self.tls.resume_certificates(kept, &plan, &files, compiled);
         self.takeover = Some((takeover, compiled));
         if let Some(tickets) = &state.tickets {
             self.tls.resume_tickets(tickets, Instant::now());
@@ -551,10 +553,13 @@ impl Apply {
     /// process is told to end.
     async fn freeze(&self, freeze: Freeze, end: &End) -> bool {
         let Freeze { known, until } = freeze;
-        let plan = self.shared.live.plan();
+        let serving = self.shared.live.serving();
         let tickets = self.tls.lend_tickets(Instant::now());
         let now = self.shared.clock.now();
-        let parts = panics::catch(|| State::parts(&plan, tickets, now));
+        let parts = panics::catch(|| {
+            let certificates = serving.tls.lend_certificates();
+            State::parts(&serving.plan, tickets, &certificates, now)
+        });
         if known.send(parts.unwrap_or_default()).is_err() {
             return false;
         }

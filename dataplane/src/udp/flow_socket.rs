@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use ballast_core::flow::{FlowId, HandedHeader, Local};
 use ballast_core::preamble::{Addresses, Transport};
 use ballast_core::service::Service;
-use ballast_core::table::SendProxyUdp;
+use ballast_core::table::{DatagramHeader, SendProxyUdp};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use socket2::{Domain, Socket, Type};
 
@@ -38,8 +38,9 @@ pub(super) struct Segments {
 /// The PROXY header of a flow.
 #[derive(Debug)]
 struct Header {
+    rule: DatagramHeader,
+    /// Empty once the one datagram that needs a header was sent.
     bytes: Box<[u8]>,
-    on: SendProxyUdp,
 }
 
 /// Whether the kernel may fragment large datagrams. If it has not been set so yet, the variant names the protocol of the
@@ -66,25 +67,36 @@ impl FlowSocket {
         Self::watched(socket.into(), header, endpoint, watch, flow)
     }
 
-    /// Goes on with the socket of a flow of another process, which is connected to `endpoint`.
+    /// Goes on with the socket of a flow of another process, which is connected to `endpoint`. `rule` is that of the flow's
+    /// service here.
     pub(super) fn adopt(
         socket: OwnedFd,
-        header: Option<HandedHeader>,
+        (header, rule): (Option<HandedHeader>, Option<DatagramHeader>),
         endpoint: SocketAddr,
         watch: BorrowedFd<'_>,
         flow: FlowId,
     ) -> io::Result<Self> {
-        let header = header.map(|header| {
-            Box::new(Header {
-                bytes: header.bytes.into(),
-                on: if header.is_for_one {
-                    SendProxyUdp::First
-                } else {
-                    SendProxyUdp::Every
-                },
-            })
+        let header = rule.and_then(|rule| {
+            let (bytes, on) = match header {
+                Some(header) if header.is_for_one => (header.bytes, SendProxyUdp::First),
+                Some(header) => (header.bytes, SendProxyUdp::Every),
+                // It was sent already, unless the process before sent none, which the process did not say.
+                None if rule.on == SendProxyUdp::First => (Vec::new(), SendProxyUdp::First),
+                None => return None,
+            };
+            let rule = DatagramHeader { on, ..rule };
+            let bytes = bytes.into();
+            Some(Box::new(Header { rule, bytes }))
         });
         Self::watched(socket, header, endpoint, watch, flow)
+    }
+
+    /// Carries the PROXY header from now on as this service, in a new table, has it.
+    pub(super) fn revise(&mut self, worker: &Worker, service: &Service, ends: Addresses) {
+        let before = self.header.as_ref().map(|header| header.rule);
+        if before != service.spec().datagram_header() {
+            self.header = header(worker, service, ends);
+        }
     }
 
     fn watched(
@@ -117,16 +129,19 @@ impl FlowSocket {
         let Self { socket, header, .. } = self;
         // The kernel would go on reporting it here for as long as the next process has it.
         epoll::delete(watch, &socket).ok();
+        let header = header.filter(|header| !header.bytes.is_empty());
         let header = header.map(|header| HandedHeader {
             bytes: header.bytes.into(),
-            is_for_one: header.on == SendProxyUdp::First,
+            is_for_one: header.rule.on == SendProxyUdp::First,
         });
         (socket, header)
     }
 
     /// Whether each datagram, or the next one, needs a PROXY header.
     pub(super) fn has_header(&self) -> bool {
-        self.header.is_some()
+        self.header
+            .as_ref()
+            .is_some_and(|header| !header.bytes.is_empty())
     }
 
     /// Sends one datagram, or a group that the kernel segments.
@@ -148,8 +163,11 @@ impl FlowSocket {
             ..Outgoing::default()
         };
         datagrams::send(&self.socket, &outgoing)?;
-        self.header
-            .take_if(|header| header.on == SendProxyUdp::First);
+        if let Some(header) = &mut self.header
+            && header.rule.on == SendProxyUdp::First
+        {
+            header.bytes = Box::default();
+        }
         Ok(())
     }
 
@@ -191,13 +209,10 @@ fn connected(local: Local, endpoint: SocketAddr) -> io::Result<Socket> {
 }
 
 fn header(worker: &Worker, service: &Service, ends: Addresses) -> Option<Box<Header>> {
+    let rule = service.spec().datagram_header()?;
     let bytes = send_proxy::header(worker, service, Transport::Udp, || Some(ends), None, None);
-    (!bytes.is_empty()).then(|| {
-        Box::new(Header {
-            bytes: bytes.into(),
-            on: service.spec().send_proxy_udp,
-        })
-    })
+    let bytes = bytes.into();
+    Some(Box::new(Header { rule, bytes }))
 }
 
 /// A datagram of this size fits into the smallest packets that IPv6 allows, even with a header or two.

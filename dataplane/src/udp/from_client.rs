@@ -10,7 +10,7 @@ use ballast_core::flow::{
     Dropped, FlowEnd, FlowId, FlowTable, Key, Load, UdpCounters, Verdict, takes_groups,
 };
 use ballast_core::moment::Moment;
-use ballast_core::plan::{Frontend, Serves};
+use ballast_core::plan::Frontend;
 use ballast_core::preamble::Addresses;
 use ballast_core::service::{Failure, Service};
 use rustix::io::Errno;
@@ -22,7 +22,7 @@ use crate::worker::Worker;
 
 use super::flow_socket::FlowSocket;
 use super::proxy_header::read_client;
-use super::{State, Udp, UdpListener};
+use super::{State, Udp, UdpListener, service_of};
 
 /// Receives a batch and forwards it. Returns the number of datagrams or groups received.
 pub(super) fn pass_on(worker: &Worker, udp: &Udp, listener: &UdpListener) -> usize {
@@ -252,18 +252,11 @@ impl ClientBatch<'_> {
         key: Key,
         destination: Option<SocketAddr>,
     ) -> Result<(), OpenError> {
-        let Serves::Udp(backends) = self.frontend.serves() else {
-            return Ok(());
-        };
         let state = self.flows.endpoint(flow);
-        let Some(service) = state.and_then(|state| backends.service_of(state)) else {
+        let Some(service) = state.and_then(|state| service_of(self.frontend, state)) else {
             return Ok(());
         };
-        let ours = SocketAddr::new(key.local, self.listener.local.port());
-        let ends = Addresses {
-            source: key.client,
-            destination: destination.unwrap_or(ours),
-        };
+        let ends = self.listener.ends(key, destination);
         let turn = || service.state().next_source();
         let sources = source_address::candidates(&service.spec().source, endpoint, turn);
         let way = (service.as_ref(), endpoint, ends);

@@ -9,7 +9,7 @@ use ballast_core::flow::{Adopting, FlowEnd};
 use socket2::SockRef;
 
 use super::flow_socket::FlowSocket;
-use super::{Udp, UdpListener};
+use super::{Udp, UdpListener, service_of};
 use crate::process::handover::MovedFlow;
 use crate::worker::Worker;
 
@@ -71,8 +71,15 @@ pub(super) fn adopt(
             continue;
         };
         let (header, watch) = (flow.header.take(), udp.watch.as_fd());
-        match FlowSocket::adopt(socket, header, flow.endpoint, watch, id) {
-            Ok(socket) => {
+        let service = flows
+            .endpoint(id)
+            .and_then(|endpoint| service_of(frontend, endpoint));
+        let rule = service.and_then(|service| service.spec().datagram_header());
+        match FlowSocket::adopt(socket, (header, rule), flow.endpoint, watch, id) {
+            Ok(mut socket) => {
+                if let (Some(service), Some(key)) = (service, flows.key(id)) {
+                    socket.revise(worker, service, listener.ends(key, None));
+                }
                 flows.attach(id, socket);
                 adopted.push(id);
             }

@@ -62,7 +62,7 @@ pub(crate) enum Order {
     /// Drop the reference to the plan that was replaced.
     NewPlan,
     /// Give the existing flows the idle timeouts of the plan in force.
-    FollowIdleTimes,
+    ReviseFlows,
     /// Close the idle connections whose clients the plan in force does not let in.
     LookAtClients,
     /// End the idle connections that [`Finish`](Self::Finish) kept.

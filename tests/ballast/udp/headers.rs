@@ -44,6 +44,50 @@ fn proxy_headers_go_out_with_every_datagram_or_with_the_first() {
 }
 
 #[test]
+fn a_flow_carries_the_header_as_the_table_in_force_has_it() {
+    let server = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+    patient(&server);
+    let address = server.local_addr().expect("an address");
+    let table = |frontend: &str, service: &str| table("127.0.0.1:0", frontend, service, &[address]);
+    let ballast = Ballast::serve(&table("", ""), 1);
+    let client = client(ballast.address());
+    // Whether the next datagram has a header, and where it came from.
+    let next = || {
+        client.send(b"payload").expect("it is sent");
+        let mut heard = [0; 256];
+        let (length, from) = server.recv_from(&mut heard).expect("a datagram");
+        let parsed = preamble::step(&heard[..length], Versions::V2, Transport::Udp);
+        if let Parsed::Header(header) = &parsed {
+            assert_eq!(header.addresses.source, client.local_addr().expect("ours"));
+            assert_eq!(header.addresses.destination, ballast.address());
+        }
+        (matches!(parsed, Parsed::Header(_)), from)
+    };
+    let (has_header, flow) = next();
+    assert!(!has_header);
+    let (every, first) = (
+        ", send-proxy: v2",
+        ", send-proxy: v2, send-proxy-udp: first",
+    );
+    for (service, then) in [
+        (every, true),
+        ("", false),
+        (first, false),
+        (every, true),
+        ("", false),
+    ] {
+        ballast.swap(&table("", service));
+        // Workers revise their flows soon after the swap.
+        ballast.until(|_| next().0 == !service.is_empty());
+        // Another idle time revises flows again, and sends no header again.
+        ballast.swap(&table(", timeouts: {idle: 50s}", service));
+        for _ in 0..5 {
+            assert_eq!(next(), (then, flow), "{service:?}");
+        }
+    }
+}
+
+#[test]
 fn proxy_headers_are_taken_from_trusted_peers_and_broken_ones_are_dropped() {
     let server = UdpSocket::bind("127.0.0.1:0").expect("a socket");
     patient(&server);

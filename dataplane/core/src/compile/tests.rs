@@ -93,7 +93,7 @@ fn another_idle_time_of_a_udp_frontend_that_stays_is_a_change() {
         )
     };
     let (mut process, first) = process_with(&with("f", "udp", "60s"));
-    assert!(!first.idle_times, "no flow is there yet");
+    assert!(!first.revises_flows, "no flow is there yet");
     for (table, is_change) in [
         (with("f", "udp", "60s"), false),
         (with("f", "udp", "1s"), true),
@@ -102,7 +102,11 @@ fn another_idle_time_of_a_udp_frontend_that_stays_is_a_change() {
         (with("g", "tcp", "1s"), false),
         (with("g", "tcp", "2s"), false),
     ] {
-        assert_eq!(swap(&mut process, &table).idle_times, is_change, "{table}");
+        assert_eq!(
+            swap(&mut process, &table).revises_flows,
+            is_change,
+            "{table}"
+        );
     }
 }
 

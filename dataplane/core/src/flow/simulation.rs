@@ -248,7 +248,7 @@ impl World {
     fn follow(&mut self) {
         let frontends = [0, 1].map(|listener| self.frontend(Listener(listener)));
         let of = |listener: Listener| frontends.get(listener.0 as usize);
-        assert_eq!(self.table.follow_idle_times(0, of), None);
+        assert_eq!(self.table.revise(0, of, |_, _, _, _| {}), None);
         for known in self.known.values_mut() {
             let frontend = &frontends[known.key.listener.0 as usize];
             if known.frontend == **frontend.name() {

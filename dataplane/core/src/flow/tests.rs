@@ -82,7 +82,9 @@ impl World {
         let frontend = Arc::clone(&self.plan.frontends()[0]);
         let mut next = Some(0);
         while let Some(from) = next {
-            next = self.table.follow_idle_times(from, |_| Some(&frontend));
+            next = self
+                .table
+                .revise(from, |_| Some(&frontend), |_, _, _, _| {});
         }
     }
 

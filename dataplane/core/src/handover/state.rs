@@ -34,6 +34,9 @@ pub struct State {
     /// The keys of session tickets.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tickets: Option<Tickets>,
+    /// The certificates whose files no longer fit one another.
+    #[serde(deserialize_with = "known", skip_serializing_if = "Vec::is_empty")]
+    pub certificates: Vec<KeptCertificate>,
     #[serde(deserialize_with = "known", skip_serializing_if = "Vec::is_empty")]
     checks: Vec<Checked>,
     #[serde(deserialize_with = "known", skip_serializing_if = "Vec::is_empty")]
@@ -56,6 +59,33 @@ pub struct Tickets {
 impl std::fmt::Debug for Tickets {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Tickets").finish_non_exhaustive()
+    }
+}
+
+/// A certificate that is served though its files no longer fit one another, with its key. All bytes are in base64.
+#[derive(Clone, PartialEq, Eq, Deserialize, Serialize)]
+pub struct KeptCertificate {
+    /// The files by their names in the table.
+    pub cert: String,
+    #[serde(default)]
+    pub key: Option<String>,
+    #[serde(default)]
+    pub ocsp: Option<String>,
+    /// The certificate and those of its authorities (DER).
+    pub chain: Vec<String>,
+    /// Its private key (DER).
+    pub private: String,
+    /// The answer of its authority (OCSP).
+    #[serde(default)]
+    pub answer: Option<String>,
+}
+
+/// Shows no secret.
+impl std::fmt::Debug for KeptCertificate {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("KeptCertificate")
+            .field("cert", &self.cert)
+            .finish_non_exhaustive()
     }
 }
 
@@ -113,14 +143,24 @@ enum Of {
 }
 
 impl State {
-    /// The overrides, ticket keys, states of checks, counters and clients with affinity of this plan, in parts.
+    /// The overrides, ticket keys, kept certificates, states of checks, counters and clients with affinity of this plan, in
+    /// parts.
     #[must_use]
-    pub fn parts(plan: &Plan, tickets: Option<Tickets>, now: Moment) -> Vec<Self> {
+    pub fn parts(
+        plan: &Plan,
+        tickets: Option<Tickets>,
+        certificates: &[KeptCertificate],
+        now: Moment,
+    ) -> Vec<Self> {
         let mut parts = vec![Self {
             overrides: plan.overrides().changes(),
             tickets,
             ..Self::default()
         }];
+        parts.extend(certificates.chunks(CERTIFICATES).map(|some| Self {
+            certificates: some.to_vec(),
+            ..Self::default()
+        }));
         let checks: Vec<Checked> = endpoints(plan)
             .filter_map(|(service, endpoint)| Checked::of(service, endpoint, now))
             .collect();
@@ -142,6 +182,7 @@ impl State {
     pub fn add(&mut self, other: Self) {
         self.overrides.extend(other.overrides);
         self.tickets = self.tickets.take().or(other.tickets);
+        self.certificates.extend(other.certificates);
         self.checks.extend(other.checks);
         self.clients.extend(other.clients);
         self.counters.extend(other.counters);
@@ -383,6 +424,8 @@ const SESSIONS: &str = "sessions";
 const OF_A_PROCESS: [&str; 3] = ["idle_shared", "idle_private", "last_session"];
 /// Checks or counters of a part: a megabyte or two.
 const ITEMS: usize = 2_000;
+/// Certificates of a part.
+const CERTIFICATES: usize = 100;
 /// Clients of a part.
 const CLIENTS: usize = 20_000;
 /// A client takes more bytes than this in a message, of which the hash of its endpoint, a number of 64 bits, takes 19 or 20.
@@ -456,7 +499,7 @@ mod tests {
         let affinity = service.state().affinity_or_new(&mut rng);
         affinity.remember(client, hash, 1, keep, now);
 
-        let state = sent(State::parts(&old, None, now));
+        let state = sent(State::parts(&old, None, &[], now));
         assert_eq!(state.overrides.len(), 3);
         let next = plan(&state.overrides, &mut rng);
         assert_eq!(next.overrides(), old.overrides());
@@ -503,7 +546,7 @@ mod tests {
             let forced = old.services()[0].endpoints()[0].live();
             forced.force(health, Moment(5));
             let next = plan(&[], &mut rng);
-            sent(State::parts(&old, None, Moment(9))).resume(&next, Moment(1), &mut rng);
+            sent(State::parts(&old, None, &[], Moment(9))).resume(&next, Moment(1), &mut rng);
             let [first, other] = [0, 1].map(|index| next.services()[0].endpoints()[index].live());
             assert_eq!((first.health(), other.health()), (health, ForcedHealth::Up));
             assert_eq!(first.monitor(), None);
@@ -521,7 +564,7 @@ mod tests {
         live.resume(ForcedHealth::Up, Some(monitor));
         let next = plan(&[], &mut rng);
         let hour = Moment(3_600_000);
-        sent(State::parts(&old, None, hour)).resume(&next, Moment(3), &mut rng);
+        sent(State::parts(&old, None, &[], hour)).resume(&next, Moment(3), &mut rng);
         let mut monitor = next.services()[0].endpoints()[0].live().monitor().unwrap();
         assert_eq!(monitor.age(Moment(4)), Duration::from_millis(3_600_001));
         // It was up for an hour: this is no flap.
@@ -568,5 +611,32 @@ mod tests {
             rotates_ms: 1,
         };
         assert!(!format!("{tickets:?}").contains("c2VjcmV0"));
+        assert!(!format!("{:?}", kept("c2VjcmV0")).contains("c2VjcmV0"));
+    }
+
+    #[test]
+    fn kept_certificates_go_along_some_at_a_time() {
+        let mut rng = Rng::new(1);
+        let all: Vec<_> = (0..250).map(|index| kept(&index.to_string())).collect();
+        let parts = State::parts(&plan(&[], &mut rng), None, &all, Moment(0));
+        assert_eq!(
+            parts
+                .iter()
+                .filter(|part| !part.certificates.is_empty())
+                .count(),
+            3
+        );
+        assert_eq!(sent(parts).certificates, all);
+    }
+
+    fn kept(private: &str) -> KeptCertificate {
+        KeptCertificate {
+            cert: "web.crt".into(),
+            key: Some("web.key".into()),
+            ocsp: None,
+            chain: vec!["MIIB".into()],
+            private: private.into(),
+            answer: None,
+        }
     }
 }

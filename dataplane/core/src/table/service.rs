@@ -217,6 +217,27 @@ pub enum Tlv {
     UniqueId,
 }
 
+/// How the datagrams of a service's flows carry the PROXY header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DatagramHeader {
+    pub on: SendProxyUdp,
+    pub has_unique_id: bool,
+    pub has_checksum: bool,
+}
+
+impl Service {
+    /// How datagrams to its endpoints carry the PROXY header; `None`: they carry none.
+    #[must_use]
+    pub fn datagram_header(&self) -> Option<DatagramHeader> {
+        let wants = |tlv| matches!(&self.send_proxy_tlvs, Some(tlvs) if tlvs.contains(&tlv));
+        (self.send_proxy != SendProxy::Off).then(|| DatagramHeader {
+            on: self.send_proxy_udp,
+            has_unique_id: wants(Tlv::UniqueId),
+            has_checksum: wants(Tlv::Crc32c),
+        })
+    }
+}
+
 /// Which datagrams of a flow carry the PROXY header.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]

@@ -5,6 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ballast_core::certificate::Period;
+use ballast_core::handover::KeptCertificate;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
@@ -43,6 +46,10 @@ pub(super) struct Certificate {
     pub(super) period: Option<Period>,
     /// The certificate, its key and its OCSP answer; `None`: it cannot be used.
     pub(super) key: Option<Arc<CertifiedKey>>,
+    /// The private key, for the next process.
+    private: Option<Arc<PrivateKeyDer<'static>>>,
+    /// Whether its files no longer fit one another, and the certificate is the one that was there before.
+    is_kept: bool,
     /// The problem with its files, as a sentence.
     pub(super) problem: Option<String>,
 }
@@ -89,6 +96,45 @@ impl Certificates {
         certificate
     }
 
+    /// The certificates that are served though their files no longer fit one another, for the next process.
+    pub(super) fn lend_kept(&self) -> Vec<KeptCertificate> {
+        let kept = self.now.iter().filter(|(_, known)| known.is_kept);
+        kept.filter_map(|(files, known)| {
+            let (key, private) = (known.key.as_ref()?, known.private.as_ref()?);
+            let name = |file: &PathBuf| file.to_str().map(str::to_owned);
+            Some(KeptCertificate {
+                cert: name(&files.cert)?,
+                key: files.key.as_ref().and_then(name),
+                ocsp: files.ocsp.as_ref().and_then(name),
+                chain: key.cert.iter().map(|one| STANDARD.encode(one)).collect(),
+                private: STANDARD.encode(private.secret_der()),
+                answer: key.ocsp.as_ref().map(|answer| STANDARD.encode(answer)),
+            })
+        })
+        .collect()
+    }
+
+    /// Goes on with the certificates that the process before served though their files no longer fit one another. Those that
+    /// this process could load stay. Returns whether there are others.
+    pub(super) fn resume(&mut self, kept: &[KeptCertificate], provider: &CryptoProvider) -> bool {
+        let mut has_others = false;
+        for kept in kept {
+            let files = CertificateFiles {
+                cert: PathBuf::from(&kept.cert),
+                key: kept.key.as_ref().map(PathBuf::from),
+                ocsp: kept.ocsp.as_ref().map(PathBuf::from),
+            };
+            if let Some(known) = self.now.get_mut(&files)
+                && known.key.is_none()
+                && let Some(before) = resumed(kept, provider)
+            {
+                *known = Arc::new(before);
+                has_others = true;
+            }
+        }
+        has_others
+    }
+
     /// Forgets the certificates of the plan before.
     pub(super) fn finished(mut self) -> Self {
         self.before.clear();
@@ -108,6 +154,28 @@ fn digest(files: &CertificateFiles, named: &NamedFiles) -> [u8; 32] {
     whole.finalize().into()
 }
 
+/// The certificate of the process before; `None`: it is none.
+fn resumed(kept: &KeptCertificate, provider: &CryptoProvider) -> Option<Certificate> {
+    let decode = |text: &String| STANDARD.decode(text).ok();
+    let chain = kept.chain.iter().map(decode);
+    let chain: Option<Vec<_>> = chain.map(|one| Some(CertificateDer::from(one?))).collect();
+    let private = PrivateKeyDer::try_from(decode(&kept.private)?).ok()?;
+    let chain = chain?;
+    let x509::Use { names, period } = chain.first().and_then(x509::use_of)?;
+    let (mut key, private) = certified(chain, private, provider).ok()?;
+    key.ocsp = kept.answer.as_ref().and_then(decode);
+    Some(Certificate {
+        // No files have this digest, so they are looked at again, with this certificate as the one before.
+        digest: [0; 32],
+        names,
+        period: Some(period),
+        key: Some(Arc::new(key)),
+        private: Some(private),
+        is_kept: true,
+        problem: None,
+    })
+}
+
 /// Loads a certificate. While its files are being replaced they may not fit one another: until they do, the certificate of
 /// `before` stays. A file that cannot be read takes the certificate out at once.
 fn load(
@@ -125,19 +193,23 @@ fn load(
                 names: before.map_or_else(Arc::default, |before| Arc::clone(&before.names)),
                 period: None,
                 key: None,
+                private: None,
+                is_kept: false,
                 problem: Some(why),
             };
         }
     };
     let (names, fitted) = fit(&bytes, files, provider);
     let why = match fitted {
-        Ok((key, period)) => {
+        Ok(((key, private), period)) => {
             let (key, problem) = staple(key, files, named);
             return Certificate {
                 digest,
                 names,
                 period: Some(period),
                 key: Some(Arc::new(key)),
+                private: Some(private),
+                is_kept: false,
                 problem,
             };
         }
@@ -149,6 +221,8 @@ fn load(
             names: Arc::clone(&before.names),
             period: before.period,
             key: before.key.clone(),
+            private: before.private.clone(),
+            is_kept: true,
             problem: Some(format!(
                 "{why}; until that is mended, what was there before is used"
             )),
@@ -161,6 +235,8 @@ fn load(
             },
             period: None,
             key: None,
+            private: None,
+            is_kept: false,
             problem: Some(why),
         },
     }
@@ -193,7 +269,7 @@ fn fit(
     bytes: &Bytes<'_>,
     files: &CertificateFiles,
     provider: &CryptoProvider,
-) -> (Arc<[Box<str>]>, Result<(CertifiedKey, Period), String>) {
+) -> (Arc<[Box<str>]>, Result<(Pair, Period), String>) {
     let chain = match pem::certificates(bytes.cert, &files.cert) {
         Ok(chain) => chain,
         Err(why) => return (Arc::default(), Err(why)),
@@ -219,6 +295,9 @@ fn fit(
     (names, fitted.map(|key| (key, period)))
 }
 
+/// A certificate with its key as the handshake needs it, and as its file has it.
+type Pair = (CertifiedKey, Arc<PrivateKeyDer<'static>>);
+
 /// Why a certificate and a key are no pair.
 #[derive(Debug, PartialEq, Eq)]
 enum Unfit {
@@ -231,15 +310,17 @@ fn certified(
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
     provider: &CryptoProvider,
-) -> Result<CertifiedKey, Unfit> {
+) -> Result<Pair, Unfit> {
+    let private = Arc::new(key.clone_key());
     let key = provider.key_provider.load_private_key(key);
     let certified = CertifiedKey::new(chain, key.map_err(|_| Unfit::Key)?);
     match certified.keys_match() {
-        Ok(()) | Err(Error::InconsistentKeys(InconsistentKeys::Unknown)) => Ok(certified),
+        Ok(()) | Err(Error::InconsistentKeys(InconsistentKeys::Unknown)) => {}
         // rustls reads no certificate of X.509 version 1. Clients may trust it all the same, so it is served as it is.
-        Err(Error::InvalidCertificate(_)) if x509::has_key(&certified) => Ok(certified),
-        Err(_) => Err(Unfit::Pair),
+        Err(Error::InvalidCertificate(_)) if x509::has_key(&certified) => {}
+        Err(_) => return Err(Unfit::Pair),
     }
+    Ok((certified, private))
 }
 
 /// Adds the OCSP answer. Without it the certificate is served all the same: clients may ask the authority themselves.

@@ -1,5 +1,6 @@
 //! What goes along with the sockets: changes by hand, health, affinity, counters, the keys of session tickets.
 
+use rustls::client::Resumption;
 use rustls::{ClientConfig, ClientConnection, HandshakeKind, StreamOwned};
 
 use super::*;
@@ -220,4 +221,44 @@ fn a_client_comes_back_to_its_endpoint_and_resumes_its_session() {
     let _second = follows(&first, &place);
     assert_eq!(visit(), Some(HandshakeKind::Resumed));
     assert_eq!(who(client), then);
+}
+
+#[test]
+fn a_certificate_whose_files_do_not_fit_any_more_is_served_by_the_next_process_too() {
+    let place = Place::new();
+    let first = place.serving();
+    let mut config = ClientConfig::builder()
+        .with_root_certificates(place.papers.roots())
+        .with_no_client_auth();
+    config.resumption = Resumption::disabled();
+    let config = Arc::new(config);
+    let shown = || {
+        let name = "web.test".try_into().unwrap();
+        let session = ClientConnection::new(Arc::clone(&config), name).unwrap();
+        let mut client = StreamOwned::new(session, connect(place.at(2)).unwrap());
+        ask(&mut client).unwrap();
+        client.conn.peer_certificates().unwrap()[0].to_vec()
+    };
+    let good = place.papers.pair("web").0[0].to_vec();
+    assert_eq!(shown(), good);
+    // The certificate is new, the key is not.
+    place.papers.issue("next", &["web.test"]);
+    fs::copy(place.papers.path("next.crt"), place.papers.path("web.crt")).unwrap();
+    replace(&place.folder, &format!("{}# again\n", place.table(&[])));
+    first.until_said("what was there before is used");
+    assert_eq!(shown(), good);
+    let second = follows(&first, &place);
+    assert_eq!(shown(), good);
+    let third = follows(&second, &place);
+    assert_eq!(shown(), good);
+    assert!(
+        third.has_said("what was there before is used"),
+        "{}",
+        third.err.text()
+    );
+    // The key comes, too.
+    fs::copy(place.papers.path("next.key"), place.papers.path("web.key")).unwrap();
+    let next = place.papers.pair("next").0[0].to_vec();
+    replace(&place.folder, &format!("{}# and again\n", place.table(&[])));
+    third.until("the new one", || shown() == next);
 }

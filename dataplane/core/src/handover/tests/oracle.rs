@@ -22,7 +22,7 @@ pub(super) fn check(bytes: &[u8]) {
     let plan = plan(&mut rng);
     let again = known.clone();
     known.resume(&plan, now, &mut rng);
-    let parts = State::parts(&plan, None, now);
+    let parts = State::parts(&plan, None, &[], now);
     for part in parts {
         let said = Message::State(part).encode();
         assert!(
