@@ -15,6 +15,7 @@ mod handler;
 mod listeners;
 mod page;
 mod permission;
+mod places;
 mod query;
 mod viewers;
 

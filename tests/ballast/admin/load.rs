@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use socket2::{Domain, Socket, Type};
 
 use crate::admin::client::{Request, get, many};
-use support::{Ballast, connect, echo_server};
+use support::{Ballast, connect, echo_server, until};
 
 #[test]
 fn a_reader_that_takes_nothing_is_given_up_and_others_are_served() {
@@ -58,11 +58,31 @@ fn is_open(admin: SocketAddr, stream: &TcpStream) -> bool {
     })
 }
 
+/// A connection from 127.0.0.`client`.
+fn connect_from(client: u8, to: SocketAddr) -> TcpStream {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    let from = SocketAddr::from(([127, 0, 0, client], 0));
+    socket.bind(&from.into()).unwrap();
+    socket.connect(&to.into()).unwrap();
+    let wait = Some(Duration::from_secs(10));
+    socket.set_read_timeout(wait).unwrap();
+    socket.into()
+}
+
 #[test]
 fn somebody_who_says_nothing_is_let_go() {
     let ballast = Ballast::serve("version: 1\n", 1);
     let admin = ballast.running.admin()[0];
-    let mut silent: Vec<TcpStream> = (0..96).map(|_| connect(admin)).collect();
+    // One client cannot take all places: it has its share, and those for clients on this machine.
+    let mut greedy: Vec<TcpStream> = (0..24 + 32).map(|_| connect_from(2, admin)).collect();
+    let mut closed = connect_from(2, admin);
+    assert_eq!(closed.read(&mut [0]).unwrap_or(0), 0);
+    assert_eq!(get(admin, "/healthz").status, 200);
+    greedy.truncate(24);
+    // The places are free once the program has seen the ends.
+    until("places", || get(admin, "/healthz").status == 200);
+    let others = (3..6).flat_map(|client| (0..24).map(move |_| connect_from(client, admin)));
+    let mut silent: Vec<TcpStream> = greedy.into_iter().chain(others).collect();
     for stream in &mut silent {
         write!(stream, "GET / HTTP/1.1\r\n").unwrap();
     }

@@ -329,3 +329,43 @@ fn failures_of_tls_are_listed_by_endpoint_and_reason() {
     );
     assert!(line.ends_with("]: it does not speak TLS"), "{errors}");
 }
+
+#[test]
+fn what_an_operator_wants_of_an_endpoint_is_listed_whatever_its_checks_say() {
+    let health = ", slow-start: 1h, health: {mode: tcp, interval: 100ms, fall: 1}";
+    let address = nobody();
+    let table = pool(&[address], health);
+    let ballast = Ballast::serve_with_socket(&table, 1);
+    ballast.until(|ballast| column(ballast, STATUS) == "DOWN");
+    // Its operational state and its administrative one.
+    let states = || {
+        let state = say(&ballast, "show servers state\n");
+        let row: Vec<&str> = state.lines().nth(2).unwrap().split(' ').collect();
+        (row[5].to_owned(), row[6].to_owned())
+    };
+    for (wanted, admin) in [("drain", "8"), ("maint", "1"), ("ready", "0")] {
+        say(&ballast, &format!("set server s/e0 state {wanted}\n"));
+        assert_eq!(states(), ("0".into(), admin.into()), "{wanted}");
+        assert_eq!(column(&ballast, THROTTLE), "", "{wanted}");
+    }
+    let backup = table.replace("name: e0,", "name: e0, state: backup,");
+    ballast.swap(&backup);
+    for wanted in ["maint", "drain", "ready"] {
+        say(&ballast, &format!("set server s/e0 state {wanted}\n"));
+        let [active, spare] = [ACT, BCK].map(|number| column(&ballast, number));
+        assert_eq!((&*active, &*spare), ("0", "1"), "{wanted}");
+    }
+    // One that is up again grows.
+    ballast.swap(&table);
+    let _listener = TcpListener::bind(address).unwrap();
+    ballast.until(|ballast| column(ballast, STATUS) == "UP");
+    assert_eq!(column(&ballast, THROTTLE), "0");
+    assert_eq!(states(), ("1".into(), "0".into()));
+    say(&ballast, "set server s/e0 state drain\n");
+    assert_eq!(states(), ("2".into(), "8".into()));
+    assert_eq!(column(&ballast, THROTTLE), "");
+}
+
+const ACT: usize = 19;
+const BCK: usize = 20;
+const THROTTLE: usize = 29;

@@ -48,7 +48,8 @@ impl Node {
             Self::Truth(truth) => format!("{truth} is a boolean"),
             Self::Number(number) => format!("{number} is a number"),
             Self::Negative(number) => format!("{number} is a number"),
-            Self::Fraction(number) => format!("{number} is a number"),
+            // 1.0 is to be shown as it is written.
+            Self::Fraction(number) => format!("{number:?} is a number"),
             Self::Text(text) => format!("{} is a text", quoted(text)),
             Self::List(_) => "this is a list".to_owned(),
             Self::Map(_) => "this is a map".to_owned(),

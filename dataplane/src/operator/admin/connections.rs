@@ -12,12 +12,12 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 use super::handler::{Handler, Peer};
 use super::listeners::Purpose;
+use super::places::{Place, Places};
 use crate::os::log::LogLimiter;
 use crate::os::panics::vital;
 
@@ -25,11 +25,11 @@ use crate::os::panics::vital;
 #[derive(Debug)]
 pub(super) struct Connections {
     handler: Rc<Handler>,
-    everybody: Arc<Semaphore>,
+    everybody: Rc<Places>,
     /// At the addresses where only health is answered.
-    health: Arc<Semaphore>,
+    health: Rc<Places>,
     /// For clients on this machine, such as its kubelet, however many others are connected.
-    local: Arc<Semaphore>,
+    local: Rc<Places>,
     reserve: RefCell<Reserve>,
     full: LogLimiter,
     leaving: CancellationToken,
@@ -39,9 +39,9 @@ impl Connections {
     pub(super) fn new(handler: Rc<Handler>) -> Rc<Self> {
         let connections = Rc::new(Self {
             handler,
-            everybody: Arc::new(Semaphore::new(MOST_CONNECTIONS)),
-            health: Arc::new(Semaphore::new(MOST_FOR_HEALTH)),
-            local: Arc::new(Semaphore::new(MOST_LOCAL)),
+            everybody: Places::new(MOST_CONNECTIONS, MOST_CONNECTIONS / CLIENTS),
+            health: Places::new(MOST_FOR_HEALTH, MOST_FOR_HEALTH / CLIENTS),
+            local: Places::new(MOST_LOCAL, MOST_LOCAL),
             reserve: RefCell::new(Reserve::new()),
             full: LogLimiter::new(),
             leaving: CancellationToken::new(),
@@ -89,7 +89,7 @@ impl Connections {
             drop(stream);
             self.reserve.borrow_mut().refill();
             if let Some(suppressed) = self.full.allow(self.handler.stats.shared.clock.now()) {
-                tracing::warn!(%from, suppressed, "too many connections to the admin side: this one is closed");
+                tracing::warn!(%from, suppressed, "too many connections to the admin side, or of this client: this one is closed");
             }
             return;
         };
@@ -111,20 +111,14 @@ impl Connections {
         });
     }
 
-    fn place(
-        &self,
-        purpose: Purpose,
-        from: SocketAddr,
-        here: Option<SocketAddr>,
-    ) -> Option<OwnedSemaphorePermit> {
+    fn place(&self, purpose: Purpose, from: SocketAddr, here: Option<SocketAddr>) -> Option<Place> {
         let places = match purpose {
             Purpose::Everything => &self.everybody,
             Purpose::Health => &self.health,
         };
-        let place = Arc::clone(places).try_acquire_owned().ok();
-        place.or_else(|| {
-            is_local(from, here).then(|| Arc::clone(&self.local).try_acquire_owned().ok())?
-        })
+        let client = from.ip();
+        let local = || is_local(from, here).then(|| self.local.take(client))?;
+        places.take(client).or_else(local)
     }
 
     /// Refills the reserve as soon as descriptors are free again.
@@ -176,6 +170,8 @@ impl Reserve {
 /// At once, at all addresses where everything is answered.
 const MOST_CONNECTIONS: usize = 96;
 const MOST_FOR_HEALTH: usize = 32;
+/// As many clients can have their whole share of those.
+const CLIENTS: usize = 4;
 /// Beside those.
 const MOST_LOCAL: usize = 32;
 const RESERVED: usize = 8;

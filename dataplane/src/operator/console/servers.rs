@@ -40,7 +40,8 @@ pub(super) fn state(services: &[&ServiceStats], overrides: &Overrides) -> String
         // Both in the order of the table.
         for (endpoint, spec) in service.endpoints.iter().zip(&service.spec.endpoints) {
             let by_hand = overrides.of_endpoint(&service.name, &endpoint.address);
-            let (op, admin) = states(endpoint, by_hand.state.is_some());
+            let op = op_state(endpoint);
+            let admin = admin_state(by_hand.state, spec.state);
             let (status, result, health, check) = checked(endpoint);
             let table = spec.weight;
             let check_port = endpoint.check_port.map_or(0, NonZeroU16::get);
@@ -61,21 +62,25 @@ pub(super) fn state(services: &[&ServiceStats], overrides: &Overrides) -> String
     out
 }
 
-/// haproxy's numbers for how an endpoint fares, and for what the table or an operator wants of it.
-fn states(endpoint: &EndpointStats, by_hand: bool) -> (u8, u8) {
-    let op = match endpoint.status.kind {
+/// haproxy's number for how an endpoint fares.
+fn op_state(endpoint: &EndpointStats) -> u8 {
+    match endpoint.status.kind {
         StatusKind::Down | StatusKind::Maintenance => STOPPED,
+        _ if endpoint.growth.is_some() => STARTING,
         StatusKind::Up | StatusKind::Unchecked | StatusKind::Draining => RUNNING,
         StatusKind::Stopping => STOPPING,
-    };
-    let admin = match (endpoint.status.kind, by_hand) {
-        (StatusKind::Maintenance, true) => FORCED_MAINTENANCE,
-        (StatusKind::Maintenance, false) => CONFIGURED_MAINTENANCE,
-        (StatusKind::Draining, true) => FORCED_DRAIN,
-        (StatusKind::Draining, false) => INHERITED_DRAIN,
-        _ => 0,
-    };
-    (op, admin)
+    }
+}
+
+/// haproxy's number for what an operator, or else the table, wants of an endpoint. It says nothing of the endpoint's checks.
+fn admin_state(by_hand: Option<State>, in_table: State) -> u8 {
+    match (by_hand, by_hand.unwrap_or(in_table)) {
+        (Some(_), State::Disabled) => FORCED_MAINTENANCE,
+        (None, State::Disabled) => CONFIGURED_MAINTENANCE,
+        (Some(_), State::Draining) => FORCED_DRAIN,
+        (None, State::Draining) => INHERITED_DRAIN,
+        (_, State::Ready | State::Backup) => 0,
+    }
 }
 
 /// haproxy's numbers for the last check, its verdict, the health and whether there are checks.
@@ -268,6 +273,7 @@ fn state_word(state: State) -> &'static str {
 
 const STATE_HEAD: &str = "1\n# be_id be_name srv_id srv_name srv_addr srv_op_state srv_admin_state srv_uweight srv_iweight srv_time_since_last_change srv_check_status srv_check_result srv_check_health srv_check_state srv_agent_state bk_f_forced_id srv_f_forced_id srv_fqdn srv_port srvrecord srv_use_ssl srv_check_port srv_check_addr srv_agent_addr srv_agent_port\n";
 const STOPPED: u8 = 0;
+const STARTING: u8 = 1;
 const RUNNING: u8 = 2;
 const STOPPING: u8 = 3;
 const FORCED_MAINTENANCE: u8 = 0x01;

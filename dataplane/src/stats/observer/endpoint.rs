@@ -100,14 +100,18 @@ impl ObservedEndpoint {
         let check = CheckStats::of(endpoint);
         let (checks, check_port) = (service.spec().checks(), service.check_port(index));
         let moved_from = (spec.address != table.address).then_some(table.address);
-        let growth = service.growth(endpoint, now);
+        let kind = kind(endpoint, check.is_some(), now);
+        // Who gets no new clients does not grow.
+        let grows = matches!(kind, StatusKind::Up | StatusKind::Unchecked);
+        let growth = service.growth(endpoint, now).filter(|_| grows);
         let user_weight = u32::from(endpoint.weight());
         EndpointStats {
             name: Arc::clone(&self.name),
             address: endpoint.address(),
             sid: self.sid,
-            status: status(kind(endpoint, check.is_some(), now), check.as_deref()),
-            is_backup: endpoint.state() == State::Backup,
+            status: status(kind, check.as_deref()),
+            // Also while an operator has taken it out.
+            is_backup: table.state == State::Backup,
             closes_loop: endpoint.closes_loop(),
             idle_safe,
             idle_unsafe,

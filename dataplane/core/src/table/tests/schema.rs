@@ -268,6 +268,9 @@ fn numbers_have_their_ranges() {
     put_everywhere(&Node::Fraction(1.5), is_number, |at, problems| {
         one(at, problems, "1.5 is a number, not a whole number");
     });
+    put_everywhere(&Node::Fraction(1.0), is_number, |at, problems| {
+        one(at, problems, "1.0 is a number, not a whole number");
+    });
     put_everywhere(&Node::Text("1".into()), is_number, |at, problems| {
         one(at, problems, "\"1\" is a text, not a whole number");
     });

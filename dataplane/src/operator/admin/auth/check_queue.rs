@@ -2,13 +2,14 @@
 //! has one check at a time, so that a client that guesses many secrets delays no other client.
 
 use std::collections::HashMap;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{sleep, timeout};
 
+use crate::operator::admin::places::network;
 use crate::os::threads::lock;
 
 /// The queues of all clients. Requests of one client are served in order, and so are the first requests of different clients.
@@ -74,14 +75,6 @@ impl CheckPermit {
         if !was_right {
             sleep(WRONG_SECRET_DELAY).await;
         }
-    }
-}
-
-/// What counts as one client: an IPv4 address, or an IPv6 /64 network, in which a host may use any address.
-fn network(client: IpAddr) -> IpAddr {
-    match client.to_canonical() {
-        IpAddr::V6(v6) => Ipv6Addr::from_bits(v6.to_bits() >> 64 << 64).into(),
-        v4 => v4,
     }
 }
 
