@@ -41,7 +41,7 @@ fn line_up(ballast: &Ballast) -> Client {
     client
 }
 
-fn waiting(ballast: &Ballast) -> usize {
+pub(crate) fn waiting(ballast: &Ballast) -> usize {
     ballast.running.shared().live.plan().services()[0]
         .state()
         .queue()
