@@ -59,8 +59,8 @@ struct Wish {
 impl Wish {
     fn read(context: &Context<'_>, reader: &mut Reader<'_>) -> Result<Self, Unplaced> {
         let mut chosen = reader.value(&knobs::LB_NODES, None);
-        let internal = internal(reader);
-        let requested = requested(reader).map_err(Unplaced::pending)?;
+        let internal = internal_or_kept(reader);
+        let requested = requested_or_kept(reader).map_err(Unplaced::pending)?;
         let at_nodes = match &requested {
             Some(addresses) => At::of(addresses),
             None if internal => At::NodeInternal,
@@ -260,6 +260,20 @@ pub(super) fn internal(reader: &mut Reader<'_>) -> bool {
     }
 }
 
+/// The same for a LoadBalancer, which keeps what it has while the annotation is invalid.
+fn internal_or_kept(reader: &mut Reader<'_>) -> bool {
+    let allocated = reader.service.allocated.as_ref();
+    match (reader.lookup(&knobs::INTERNAL, None), allocated) {
+        (Lookup::Bad, Some(Allocated { allocation, .. })) => {
+            let message = "the Service keeps the addresses that it has until the value of `internal` is valid";
+            reader.warn(Reason::InvalidAnnotation, message);
+            let of_pool = allocation.pool.as_ref().map(|pool| pool.internal);
+            of_pool.unwrap_or(allocation.at == At::NodeInternal)
+        }
+        _ => internal(reader),
+    }
+}
+
 /// Whether the mode of Local is strict. An event says how Local is understood.
 fn strict(reader: &mut Reader<'_>) -> bool {
     let strict = reader.is_on(&knobs::LOCAL_MODE, None);
@@ -276,6 +290,26 @@ fn strict(reader: &mut Reader<'_>) -> bool {
     };
     reader.note(Reason::ExternalTrafficPolicyLocal, message);
     strict
+}
+
+/// The requested addresses. While the request is invalid, they are those that the Service has; an error: it has none.
+fn requested_or_kept(reader: &mut Reader<'_>) -> Result<Option<Vec<IpAddr>>, String> {
+    let why = match requested(reader) {
+        Ok(requested) => return Ok(requested),
+        Err(why) => why,
+    };
+    let service = reader.service;
+    let kept = match &service.allocated {
+        Some(Allocated { allocation, .. }) => match &allocation.at {
+            At::Addresses(addresses) => Some(addresses.clone()),
+            At::Node | At::NodeInternal => None,
+        },
+        None => Some(asks::held(service).ok_or(why)?.addresses),
+    };
+    let message =
+        "the Service keeps the addresses that it has until the requested address is valid";
+    reader.warn(Reason::InvalidAnnotation, message);
+    Ok(kept)
 }
 
 /// The requested addresses: those of the spec, else of an annotation. An invalid request is an error.

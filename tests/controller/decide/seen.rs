@@ -184,6 +184,48 @@ fn a_service_without_an_address_waits_for_the_labels_of_its_namespace_where_pool
 }
 
 #[test]
+fn a_request_that_cannot_be_read_takes_no_address_away() {
+    let pools = "---\napiVersion: ballast.dev/v1\nkind: AddressPool\nmetadata: {name: edge}\nspec: {addresses: [192.0.2.0/28]}\n";
+    let in_pool = "addresses=192.0.2.1 pool=edge ports=82/TCP";
+    let [annotation, address] = [
+        "annotations: {ballast.dev/load-balancer-ips: 192.0.2.x}",
+        "loadBalancerIP: edge",
+    ];
+    let internal = "annotations: {ballast.dev/internal: perhaps}";
+    for has in [
+        in_pool,
+        "addresses=node ports=82/TCP",
+        "addresses=10.0.0.1 ports=82/TCP",
+    ] {
+        for (metadata, spec) in [(annotation, ""), ("", address), (internal, "")] {
+            if has.contains("10.0.0.1") && metadata == internal {
+                // It requests that address no more.
+                continue;
+            }
+            for pools in [pools, ""] {
+                let text = [
+                    NODE,
+                    pools,
+                    &service("web", 82, metadata, spec, &allocated(has)),
+                ];
+                let observed = observed(&text.concat());
+                let place = format!("{has} {metadata} {spec} {pools}");
+                let status = status(&observed, "web");
+                assert_eq!(status.verdict, Verdict::Served, "{place}: {}", status.why);
+                assert_eq!(given(&status).as_deref(), Some(has), "{place}");
+                let settings = settings(&["--node-name=lb1".to_owned()]).expect("settings");
+                let on_node = decide(&observed, &settings.in_role(Role::Node));
+                let table = on_node.table.expect("a load balancer");
+                assert_eq!(table.frontends.len(), 1, "{place}");
+                let keeps = "the Service keeps the addresses that it has until";
+                let mut told = decided(&observed, &["--node-name=lb1"]).notices.into_iter();
+                assert!(told.any(|one| one.message.starts_with(keeps)), "{place}");
+            }
+        }
+    }
+}
+
+#[test]
 fn a_secret_that_nobody_could_ask_for_is_not_said_to_be_missing() {
     let mut observed = observed(
         "kind: Service
