@@ -36,7 +36,7 @@ pub(super) fn ask(
         service: service.key.clone(),
         uid: service.uid.clone(),
         created: service.created,
-        labels: match context.pools.select_services() {
+        labels: match context.observed.pools.select_services() {
             true => service.labels.clone(),
             false => Default::default(),
         },

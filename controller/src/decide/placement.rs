@@ -195,8 +195,7 @@ fn unread_pools(
     }
     let pools = &context.observed.pools;
     let namespace = &service.key.namespace;
-    let lacks_labels =
-        context.pools.select_namespaces() && !pools.namespaces.contains_key(namespace);
+    let lacks_labels = pools.select_namespaces() && !pools.namespaces.contains_key(namespace);
     let of_namespaces = pools.unread_namespaces().filter(|_| lacks_labels);
     let (denied, failing): (Vec<_>, Vec<_>) =
         pools.unread_pools().partition(|(_, code)| *code == 403);

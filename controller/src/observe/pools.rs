@@ -46,9 +46,15 @@ pub struct PoolObjects {
 
 impl PoolObjects {
     /// Whether some pool is for Services with certain labels only.
-    pub(super) fn select_services(&self) -> bool {
+    pub(crate) fn select_services(&self) -> bool {
         let mut pools = self.pools.iter();
         pools.any(|pool| !pool.service_selectors.is_empty())
+    }
+
+    /// Whether some pool is for namespaces with certain labels only.
+    pub(crate) fn select_namespaces(&self) -> bool {
+        let mut pools = self.pools.iter();
+        pools.any(|pool| !pool.namespace_selectors.is_empty())
     }
 
     /// Those of [`Self::unread`] that hold pools or reservations: an object of them may be for any Service.
