@@ -116,7 +116,9 @@ where
         let pause = match patiently(api.list_metadata(&one)).await {
             Ok(_) => break,
             Err(kube::Error::Api(status)) => {
-                let is_unlisted = status.code == DENIED && reflector::is_unlisted(api).await;
+                // Every API server has the kinds of Kubernetes itself, which are not in the lists that are asked for.
+                let may_go = status.code == DENIED && T::GOES_AFTER.is_some();
+                let is_unlisted = may_go && reflector::is_unlisted(api).await;
                 let lack = Lack::of(status.code, is_unlisted);
                 let (is_news, pause) = look.answered(lack, Instant::now());
                 if is_news {
