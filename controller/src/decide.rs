@@ -495,62 +495,42 @@ spec: {ports: [{port: 80}, {port: 81}]}
         assert_eq!(desired.notices.len(), 1);
     }
 
-    /// It may be left out for a moment only, and its clients still come to its ports.
+    /// It may be left out for a moment only, and its clients still come to its ports. No Service that waits for a shared port gets it
+    /// meanwhile either, though no other one asks for a route.
     #[test]
     fn a_service_that_is_left_out_keeps_its_ports() {
-        let service = |name: &str, created: u8, status: &str| {
-            format!(
-                "---\nkind: Service\nmetadata: {{name: {name}, namespace: shop, creationTimestamp: \"2026-01-01T00:00:0{created}Z\"}}\nspec: {{type: LoadBalancer, ports: [{{port: 80}}]}}\n{status}"
-            )
-        };
-        let has = "status: {conditions: [{type: ballast.dev/Allocated, status: \"True\", reason: Allocated, message: addresses=node ports=80/TCP, lastTransitionTime: \"2026-01-01T00:00:02Z\"}]}\n";
-        let node = "---\nkind: Node\nmetadata: {name: edge1, labels: {role: loadbalancer}}\nstatus: {addresses: [{type: InternalIP, address: 10.77.1.1}], conditions: [{type: Ready, status: \"True\"}]}\n";
-        let manifests = service("broken", 1, has) + &service("rival", 0, "") + node;
-        let observed = Observed::of(&manifests);
-        let settings = Settings {
-            role: Role::Publisher,
-            ..Settings::without_flags()
-        };
-        let desired = decide_by(
-            plan_with_a_fault,
-            &mut Memo::default(),
-            &observed,
-            &settings,
-        );
-        let [broken, rival] = &desired.statuses[..] else {
-            panic!("{:?}", desired.statuses);
-        };
-        let Some(Allotment::Given(given)) = &broken.allotment else {
-            panic!("{:?}", broken.allotment);
-        };
-        assert_eq!(given.to_string(), "addresses=node ports=80/TCP");
-        assert_eq!(rival.why, "port 80/TCP is taken by shop/broken");
-    }
-
-    /// No Service that waits for the port gets it meanwhile, though no other one asks for a route.
-    #[test]
-    fn a_service_that_is_left_out_keeps_its_shared_port() {
         let service = |name: &str, created: u8, rest: &str| {
             format!(
                 "---\nkind: Service\nmetadata: {{name: {name}, namespace: shop, creationTimestamp: \"2026-01-01T00:00:0{created}Z\", annotations: {{ballast.dev/host: web.example}}}}\nspec: {{{rest}ports: [{{port: 80}}]}}\n"
             )
         };
-        let has = "status: {conditions: [{type: ballast.dev/Allocated, status: \"True\", reason: Allocated, message: addresses=node routes=80/TCP, lastTransitionTime: \"2026-01-01T00:00:02Z\"}]}\n";
-        let broken = service("broken", 1, "") + has;
-        let rival = service("rival", 0, "type: LoadBalancer, ");
+        let balancer = "type: LoadBalancer, ";
         let node = "---\nkind: Node\nmetadata: {name: edge1, labels: {role: loadbalancer}}\nstatus: {addresses: [{type: InternalIP, address: 10.77.1.1}]}\n";
-        let observed = Observed::of(&(broken + &rival + node));
         let settings = Settings::without_flags().in_role(Role::Publisher);
-        let mut memo = Memo::default();
-        let desired = decide_by(plan_with_a_fault, &mut memo, &observed, &settings);
-        let [broken, rival] = &desired.statuses[..] else {
-            panic!("{:?}", desired.statuses);
-        };
-        let Some(Allotment::Given(given)) = &broken.allotment else {
-            panic!("{:?}", broken.allotment);
-        };
-        assert_eq!(given.to_string(), "addresses=node routes=80/TCP");
-        assert_eq!(broken.verdict, Verdict::Routed);
-        assert!(rival.why.contains("taken by"), "{}", rival.why);
+        for (kind, has, verdict) in [
+            (balancer, "addresses=node ports=80/TCP", Verdict::Pending),
+            ("", "addresses=node routes=80/TCP", Verdict::Routed),
+        ] {
+            let status = format!(
+                "status: {{conditions: [{{type: ballast.dev/Allocated, status: \"True\", reason: Allocated, message: {has}, lastTransitionTime: \"2026-01-01T00:00:02Z\"}}]}}\n"
+            );
+            let (broken, rival) = (service("broken", 1, kind), service("rival", 0, balancer));
+            let observed = Observed::of(&(broken + &status + &rival + node));
+            let mut memo = Memo::default();
+            let desired = decide_by(plan_with_a_fault, &mut memo, &observed, &settings);
+            let [broken, rival] = &desired.statuses[..] else {
+                panic!("{:?}", desired.statuses);
+            };
+            let Some(Allotment::Given(given)) = &broken.allotment else {
+                panic!("{:?}", broken.allotment);
+            };
+            assert_eq!(given.to_string(), has);
+            assert_eq!(broken.verdict, verdict);
+            assert!(
+                rival.why.starts_with("port 80/TCP is taken by"),
+                "{}",
+                rival.why
+            );
+        }
     }
 }

@@ -36,7 +36,7 @@ pub(super) fn ask(
         service: service.key.clone(),
         uid: service.uid.clone(),
         created: service.created,
-        labels: match context.pools.select_services() {
+        labels: match context.observed.pools.select_services() {
             true => service.labels.clone(),
             false => Default::default(),
         },
@@ -151,7 +151,7 @@ pub(super) fn held(service: &Service) -> Option<Held> {
 }
 
 /// Whether a Service has the addresses of nodes that it has without pools.
-fn has_node_addresses(nodes: &Nodes<'_>, service: &Service, at: &At) -> bool {
+pub(super) fn has_node_addresses(nodes: &Nodes<'_>, service: &Service, at: &At) -> bool {
     match &service.allocated {
         Some(Allocated { allocation, .. }) => allocation.pool.is_none() && allocation.at == *at,
         None => {

@@ -14,7 +14,7 @@ use super::nodes::ThisNode;
 use super::notice::Reason;
 use super::options::{PortOptions, ReachedBy};
 use super::parts::{backend, frontend, parts, qualified};
-use super::placement::{self, Placement, Unplaced};
+use super::placement::{self, Placement};
 use super::ports::served_ports;
 use super::ranges::Ranges;
 use super::route_limit::RouteLimit;
@@ -49,13 +49,16 @@ pub(super) fn plan(context: &Context<'_>, service: &Arc<Service>) -> ServicePlan
     reader.without_effect(&["host", "path", "rewrite"], why);
     let mut plan = ServicePlan::nothing(service, Status::new(service, Verdict::Served, ""));
     match placement::find(context, &mut reader) {
-        Err(Unplaced { why, asks_at }) => {
+        Err(unplaced) => {
             reader.keep_last_good_of_ports();
-            plan.status = Status {
-                allotment: Some(Allotment::Failed(why.clone())),
-                ..Status::pending(service, why)
+            plan.status = match unplaced.is_left_alone {
+                true => Status::left_alone(service, unplaced.why),
+                false => Status {
+                    allotment: Some(Allotment::Failed(unplaced.why.clone())),
+                    ..Status::pending(service, unplaced.why)
+                },
             };
-            plan.asks_at = asks_at;
+            plan.asks_at = unplaced.asks_at;
         }
         Ok((place, asked)) => {
             let mut limit = RouteLimit::of(context.settings);

@@ -30,6 +30,8 @@ pub struct Memo {
 struct Common {
     settings: Settings,
     nodes: BTreeMap<String, Node>,
+    /// Whether Leases are observed.
+    has_leases: bool,
     objects: Arc<PoolObjects>,
     pools: Arc<Pools>,
 }
@@ -52,6 +54,7 @@ impl Memo {
         if let Some(common) = &mut self.common
             && common.settings == *settings
             && common.nodes == observed.nodes
+            && common.has_leases == observed.leases.is_some()
             && is_same(&common.objects, &observed.pools)
         {
             common.objects = Arc::clone(&observed.pools);
@@ -62,6 +65,7 @@ impl Memo {
         self.common = Some(Common {
             settings: settings.clone(),
             nodes: observed.nodes.clone(),
+            has_leases: observed.leases.is_some(),
             objects: Arc::clone(&observed.pools),
             pools: Arc::clone(&pools),
         });
@@ -122,11 +126,11 @@ fn is_kept(context: &Context<'_>, service: &Service) -> bool {
         && !context.left_out.contains_key(&service.key)
 }
 
-/// Whether the pools are the same, the namespaces that they select, and the kinds that may not be read. Reservations concern no plan.
+/// Whether the pools are the same, the namespaces that they select, and the kinds that cannot be read. Reservations concern no plan.
 fn is_same(one: &Arc<PoolObjects>, other: &Arc<PoolObjects>) -> bool {
     Arc::ptr_eq(one, other)
-        || (&one.pools, &one.namespaces, &one.denied)
-            == (&other.pools, &other.namespaces, &other.denied)
+        || (&one.pools, &one.namespaces, &one.unread)
+            == (&other.pools, &other.namespaces, &other.unread)
 }
 
 /// Address pools; none on a node of a cluster, which serves what was given.

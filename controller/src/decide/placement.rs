@@ -27,8 +27,20 @@ pub(super) struct Placement {
 /// Why a Service has no placement.
 pub(super) struct Unplaced {
     pub(super) why: String,
+    /// Whether its status stays as it is: what another implementation published there may be of a pool that cannot be read.
+    pub(super) is_left_alone: bool,
     /// The addresses that it asks for, if that is known.
     pub(super) asks_at: Option<At>,
+}
+
+impl Unplaced {
+    const fn pending(why: String) -> Self {
+        Self {
+            why,
+            is_left_alone: false,
+            asks_at: None,
+        }
+    }
 }
 
 /// What a Service asks for, and what it has.
@@ -47,8 +59,8 @@ struct Wish {
 impl Wish {
     fn read(context: &Context<'_>, reader: &mut Reader<'_>) -> Result<Self, Unplaced> {
         let mut chosen = reader.value(&knobs::LB_NODES, None);
-        let internal = internal(reader);
-        let requested = requested(reader).map_err(|why| Unplaced { why, asks_at: None })?;
+        let internal = internal_or_kept(reader);
+        let requested = requested_or_kept(reader).map_err(Unplaced::pending)?;
         let at_nodes = match &requested {
             Some(addresses) => At::of(addresses),
             None if internal => At::NodeInternal,
@@ -61,13 +73,22 @@ impl Wish {
             strict,
             at_nodes: &at_nodes,
         };
-        let (asked, given) = match context.settings.role {
+        let (mut asked, mut given) = match context.settings.role {
             // A node serves what was given.
             Role::Node => (None, given(reader.service)),
             _ => (asks::ask(context, reader, &wanted), None),
         };
-        if let Some(why) = unread_pools(context, reader, asked.as_ref()) {
-            return Err(Unplaced { why, asks_at: None });
+        if let Some(why) = unread_pools(context, reader, asked.as_ref(), &at_nodes) {
+            // It keeps what it was given, without asking for more.
+            asked = None;
+            given = self::given(reader.service);
+            if given.is_none() {
+                let is_left_alone = !reader.service.ingress.is_empty();
+                return Err(Unplaced {
+                    is_left_alone,
+                    ..Unplaced::pending(why)
+                });
+            }
         }
         if let Some(nodes) = given.as_ref().and_then(|(_, pool)| pool.nodes.as_ref()) {
             chosen = Some(chosen.map_or_else(|| nodes.clone(), |chosen| chosen.and(nodes)));
@@ -125,8 +146,8 @@ pub(super) fn find(
         );
     }
     let unplaced = |why| Unplaced {
-        why,
         asks_at: wish.asks_at.clone(),
+        ..Unplaced::pending(why)
     };
     if chosen_nodes.is_empty() && !is_host {
         return Err(unplaced(NO_NODE.to_owned()));
@@ -155,28 +176,51 @@ pub(super) fn find(
     Ok((placement, wish.asked))
 }
 
-/// Why a Service that has no address waits: a pool that may not be read may be for it, and addresses of nodes, once given, would
-/// stay.
+/// Why a Service without an address of its own waits: a pool that cannot be read may be for it, or the pools select by labels of its
+/// namespace that are not known. Another address, once given, would stay.
 fn unread_pools(
     context: &Context<'_>,
     reader: &mut Reader<'_>,
     asked: Option<&Asked>,
+    at_nodes: &At,
 ) -> Option<String> {
-    let denied = &context.observed.pools.denied;
-    let is_settled = match (asked, &reader.service.allocated) {
+    let service = reader.service;
+    let is_settled = match (asked, &service.allocated) {
         (Some(asked), _) => asked.kept.is_some() || asked.has_node_addresses,
         (None, Some(allocated)) => allocated.allocation.pool.is_none(),
-        (None, None) => !reader.service.ingress.is_empty(),
+        (None, None) => asks::has_node_addresses(&context.nodes, service, at_nodes),
     };
-    if denied.is_empty() || is_settled || context.settings.role == Role::Node {
+    if is_settled || context.settings.role == Role::Node {
         return None;
     }
-    let kinds: Vec<&str> = denied.iter().copied().collect();
-    let why = format!(
-        "{} may not be read, and may be for this Service; apply the rights of rc.yaml, or leave that system out of --pools",
-        kinds.join(", ")
-    );
-    Some(unavailable(reader, why))
+    let pools = &context.observed.pools;
+    let namespace = &service.key.namespace;
+    let lacks_labels = pools.select_namespaces() && !pools.namespaces.contains_key(namespace);
+    let of_namespaces = pools.unread_namespaces().filter(|_| lacks_labels);
+    let (denied, failing): (Vec<_>, Vec<_>) =
+        pools.unread_pools().partition(|(_, code)| *code == 403);
+    let mut whys = Vec::new();
+    if !denied.is_empty() {
+        let kinds: Vec<&str> = denied.into_iter().map(|(kind, _)| kind).collect();
+        whys.push(format!(
+            "{} may not be read, and may be for this Service; apply the rights of rc.yaml, or leave that system out of --pools",
+            kinds.join(", ")
+        ));
+    }
+    whys.extend(failing.into_iter().map(|(kind, code)| {
+        format!("{kind} cannot be read (the API server answers {code}), and may be for this Service; leave that system out of --pools if that lasts")
+    }));
+    whys.extend(of_namespaces.map(|code| match code {
+        403 => "Namespace may not be read, and pools select by the labels of namespaces; apply the rights of rc.yaml".to_owned(),
+        code => format!("Namespace cannot be read (the API server answers {code}), and pools select by the labels of namespaces"),
+    }));
+    match whys.is_empty() {
+        false => Some(unavailable(reader, whys.join("; "))),
+        // A Service may be heard of before its namespace, which is no event.
+        true => (lacks_labels && context.observed.leases.is_some()).then(|| {
+            format!("the labels of namespace {namespace}, by which pools select, are not known yet")
+        }),
+    }
 }
 
 /// The addresses of a pool that a Service was given.
@@ -215,6 +259,20 @@ pub(super) fn internal(reader: &mut Reader<'_>) -> bool {
     }
 }
 
+/// The same for a LoadBalancer, which keeps what it has while the annotation is invalid.
+fn internal_or_kept(reader: &mut Reader<'_>) -> bool {
+    let allocated = reader.service.allocated.as_ref();
+    match (reader.lookup(&knobs::INTERNAL, None), allocated) {
+        (Lookup::Bad, Some(Allocated { allocation, .. })) => {
+            let message = "the Service keeps the addresses that it has until the value of `internal` is valid";
+            reader.warn(Reason::InvalidAnnotation, message);
+            let of_pool = allocation.pool.as_ref().map(|pool| pool.internal);
+            of_pool.unwrap_or(allocation.at == At::NodeInternal)
+        }
+        _ => internal(reader),
+    }
+}
+
 /// Whether the mode of Local is strict. An event says how Local is understood.
 fn strict(reader: &mut Reader<'_>) -> bool {
     let strict = reader.is_on(&knobs::LOCAL_MODE, None);
@@ -231,6 +289,26 @@ fn strict(reader: &mut Reader<'_>) -> bool {
     };
     reader.note(Reason::ExternalTrafficPolicyLocal, message);
     strict
+}
+
+/// The requested addresses. While the request is invalid, they are those that the Service has; an error: it has none.
+fn requested_or_kept(reader: &mut Reader<'_>) -> Result<Option<Vec<IpAddr>>, String> {
+    let why = match requested(reader) {
+        Ok(requested) => return Ok(requested),
+        Err(why) => why,
+    };
+    let service = reader.service;
+    let kept = match &service.allocated {
+        Some(Allocated { allocation, .. }) => match &allocation.at {
+            At::Addresses(addresses) => Some(addresses.clone()),
+            At::Node | At::NodeInternal => None,
+        },
+        None => Some(asks::held(service).ok_or(why)?.addresses),
+    };
+    let message =
+        "the Service keeps the addresses that it has until the requested address is valid";
+    reader.warn(Reason::InvalidAnnotation, message);
+    Ok(kept)
 }
 
 /// The requested addresses: those of the spec, else of an annotation. An invalid request is an error.

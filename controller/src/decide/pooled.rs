@@ -146,11 +146,17 @@ fn followed(
 fn may_hold(plan: &ServicePlan) -> bool {
     match &plan.asked {
         Some(asked) => asked.held.is_some(),
-        None => is_without_place(plan) && plan.service.allocated.is_some(),
+        None => keeps_unasked(plan) && plan.service.allocated.is_some(),
     }
 }
 
-/// What a Service has of a pool, by its status. One that cannot be served now keeps it without asking for it.
+/// Whether a Service keeps what it has of a pool without asking for it: it has no place now, or its pool cannot be read.
+fn keeps_unasked(plan: &ServicePlan) -> bool {
+    let placement = plan.placement.as_ref();
+    is_without_place(plan) || placement.is_some_and(|place| place.site.pool.is_some())
+}
+
+/// What a Service has of a pool, by its status.
 fn held(plan: &ServicePlan) -> Option<(Ask, pools::Held)> {
     if let Some(asked) = &plan.asked {
         let is_asked = !asked.ask.ports.is_empty();
@@ -161,7 +167,7 @@ fn held(plan: &ServicePlan) -> Option<(Ask, pools::Held)> {
             .map(|held| (asked.ask.clone(), held));
     }
     let service = &plan.service;
-    if !is_without_place(plan) {
+    if !keeps_unasked(plan) {
         return None;
     }
     kept_without_place(plan)?.pool?;

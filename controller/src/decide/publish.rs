@@ -17,6 +17,7 @@ use super::placement::{NO_NODE, Placement, has_endpoints, published};
 use super::site::{ListenAt, Site};
 use super::status::{Ingress, PortError, Status, Verdict};
 use crate::allocation::NodePort;
+use crate::lease::Exception;
 use crate::observe::{Family, Lease, Node, Service};
 use crate::settings::{Compat, Role};
 
@@ -181,21 +182,41 @@ struct Published<'a> {
     unheard: BTreeSet<&'a str>,
 }
 
+/// What is known of a Service at a node.
+#[derive(Clone, Copy, PartialEq)]
+enum State {
+    /// The node serves what the Service was given.
+    Serves,
+    /// That is not known, and the Service is published there: its address stays.
+    Stays,
+    /// The node's Lease has lapsed, and the Service is published there.
+    Unheard,
+    /// Its address is not published, or leaves the status.
+    Away,
+}
+
 impl<'a> Places<'_, 'a> {
     /// What the status lists.
     ///
     /// A node that falls silent leaves it once another node is known to serve the Service: an address that leads nowhere for a while
     /// costs less than statuses that are blanked because nodes do not reach the API server.
     fn published(&self) -> Published<'a> {
-        let candidates = || self.candidates.iter().copied();
-        let live: Vec<&Node> = candidates().filter(|node| self.is_live(node)).collect();
+        let candidates = self.candidates.iter();
+        let states: Vec<(&'a Node, State)> =
+            candidates.map(|node| (*node, self.state(node))).collect();
+        let live = states
+            .iter()
+            .filter(|(_, state)| matches!(state, State::Serves | State::Stays));
+        let live: Vec<&Node> = live.map(|(node, _)| *node).collect();
         let (ingress, addresses) = self.entries(&live);
         let is_heard = !ingress.is_empty();
-        let is_served = is_heard && live.iter().any(|node| self.serves(node));
+        let is_served = is_heard && states.iter().any(|(_, state)| *state == State::Serves);
         let excused = &self.context.observed.excused;
-        let stays =
-            |node: &&Node| self.is_unheard(node) && (!is_served || excused.contains(&node.name));
-        let unheard: BTreeSet<&str> = candidates().filter(stays).map(|node| &*node.name).collect();
+        let stays = |(node, state): &&(&Node, State)| {
+            *state == State::Unheard && (!is_served || excused.contains(&node.name))
+        };
+        let unheard = states.iter().filter(stays);
+        let unheard: BTreeSet<&str> = unheard.map(|(node, _)| &*node.name).collect();
         if unheard.is_empty() {
             return Published {
                 ingress,
@@ -203,9 +224,11 @@ impl<'a> Places<'_, 'a> {
                 unheard,
             };
         }
-        let is_listed = |node: &&Node| unheard.contains(&*node.name) || self.is_live(node);
-        let (ingress, addresses) =
-            self.entries(&candidates().filter(is_listed).collect::<Vec<_>>());
+        let listed = states.iter().filter(|(node, state)| {
+            matches!(state, State::Serves | State::Stays) || unheard.contains(&*node.name)
+        });
+        let listed: Vec<&Node> = listed.map(|(node, _)| *node).collect();
+        let (ingress, addresses) = self.entries(&listed);
         Published {
             ingress,
             addresses,
@@ -229,10 +252,31 @@ impl<'a> Places<'_, 'a> {
         (ingress, addresses)
     }
 
-    /// Whether the Lease of a node has lapsed at which the Service is published, and which did not say that it is closed.
-    fn is_unheard(&self, node: &Node) -> bool {
-        let lease = self.context.observed.silent.get(&node.name);
-        lease.is_some_and(|lease| !self.is_closed(lease)) && self.is_published(node)
+    /// Looks the node's Lease up, and what it says of the Service, once.
+    fn state(&self, node: &Node) -> State {
+        let observed = self.context.observed;
+        // `None`: Leases are not observed, and every node counts as live.
+        let live = observed.leases.as_ref().map(|all| all.get(&node.name));
+        let lease = live.and_then(|live| live.or_else(|| observed.silent.get(&node.name)));
+        let exception = lease.and_then(|lease| lease.exceptions.services.get(&self.name));
+        if exception.is_some_and(|exception| exception.closed) {
+            return State::Away;
+        }
+        let is_silent = matches!(live, Some(None));
+        let serves = |lease: &Arc<Lease>| self.is_served(lease, exception);
+        if !is_silent && !self.no_ready_node && lease.is_none_or(serves) {
+            return State::Serves;
+        }
+        // Other addresses than those that are published must be served first.
+        let is_same = || {
+            let allocated = self.service.allocated.as_ref();
+            allocated.is_none_or(|allocated| allocated.allocation.at == self.site.at())
+        };
+        match is_silent {
+            true if lease.is_some() && self.is_published(node) => State::Unheard,
+            false if is_same() && self.is_published(node) => State::Stays,
+            _ => State::Away,
+        }
     }
 
     /// Whether a Service is published at a node.
@@ -250,42 +294,8 @@ impl<'a> Places<'_, 'a> {
         })
     }
 
-    /// Whether the address of a node is published for a Service: the node's Lease is live, not all ports of the Service are
-    /// closed there, and the node serves what the Service was given. A published address stays while only the last is missing.
-    fn is_live(&self, node: &Node) -> bool {
-        // Other addresses than those that are published must be served first.
-        let is_same = || {
-            let allocated = self.service.allocated.as_ref();
-            allocated.is_none_or(|allocated| allocated.allocation.at == self.site.at())
-        };
-        self.serves(node) || (self.is_open(node) && is_same() && self.is_published(node))
-    }
-
-    /// Whether the Lease of a node is live, and does not say that the Service is closed there.
-    fn is_open(&self, node: &Node) -> bool {
-        let Some(leases) = &self.context.observed.leases else {
-            return true;
-        };
-        let lease = leases.get(&node.name);
-        lease.is_some_and(|lease| !self.is_closed(lease))
-    }
-
-    fn is_closed(&self, lease: &Lease) -> bool {
-        let exception = lease.exceptions.services.get(&self.name);
-        exception.is_some_and(|exception| exception.closed)
-    }
-
-    /// Whether a node is known to serve what the Service was given.
-    fn serves(&self, node: &Node) -> bool {
-        if self.no_ready_node || !self.is_open(node) {
-            return false;
-        }
-        let leases = self.context.observed.leases.as_ref();
-        let Some(lease) = leases.and_then(|leases| leases.get(&node.name)) else {
-            // Leases are not observed.
-            return true;
-        };
-        let exception = lease.exceptions.services.get(&self.name);
+    /// Whether a node whose Lease is live is known to serve what the Service was given.
+    fn is_served(&self, lease: &Lease, exception: Option<&Exception>) -> bool {
         let namespace = &self.service.key.namespace;
         self.service.allocated.is_some()
             && lease.served.of(namespace) >= self.service.publication.allocated_at

@@ -125,11 +125,11 @@ impl Announcements {
     /// does not let be read.
     pub fn read<'o>(
         objects: impl IntoIterator<Item = &'o Value>,
-        unread: &BTreeSet<&'static str>,
+        unread: &BTreeMap<&'static str, u16>,
     ) -> Self {
         let mut all = Self::default();
         for kind in ["L2Advertisement", "BGPAdvertisement"] {
-            if unread.contains(kind) {
+            if unread.contains_key(kind) {
                 all.has_metallb = true;
                 all.problems.push(format!(
                     "{kind}: cannot be read, so what it says of MetalLB's pools is not followed; apply the rights of the component announce"

@@ -67,12 +67,6 @@ impl Pools {
         }
     }
 
-    /// Whether some of them are for Services with certain labels only.
-    pub fn select_services(&self) -> bool {
-        self.iter()
-            .any(|entry| !entry.pool.service_selectors.is_empty())
-    }
-
     /// What a Service keeps of what it has.
     pub fn kept(&self, held: &Held, ask: &Ask) -> Option<Held> {
         remaining(self, held, ask)

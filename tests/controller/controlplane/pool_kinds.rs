@@ -24,7 +24,7 @@ fn pools_that_may_not_be_read_keep_only_new_services_waiting() {
             "edge",
             json!({"addresses": ["198.51.100.0/28"], "autoAssign": false}),
         );
-        let rules = Rules::without_pools(corner);
+        let rules = Rules::without(corner, &POOLS);
         drop(corner.take_publisher());
         corner.publish(&[]);
         let publisher = corner.take_publisher();
@@ -77,7 +77,7 @@ fn kinds_of_pools_that_vanish_and_come_back_move_nothing() {
         let published = Published::by(corner, &["web", "any"]);
 
         // The rights go: what was seen last stays, and new Services are given addresses by it.
-        let rules = Rules::without_pools(corner);
+        let rules = Rules::without(corner, &POOLS);
         // Longer than a watch lasts, which goes on with the rights that it began with.
         support::pause(Duration::from_secs(40));
         corner.apply(&service("denied", 8002, ""));
@@ -127,6 +127,39 @@ fn kinds_of_pools_that_vanish_and_come_back_move_nothing() {
     });
 }
 
+fn namespaces_that_may_not_be_read_keep_only_new_services_waiting() {
+    as_installed_and_captured(|corner| {
+        make_the_kinds(corner.plane);
+        let of_default = json!({"matchLabels": {"kubernetes.io/metadata.name": "default"}});
+        pool(
+            corner,
+            "edge",
+            json!({"addresses": ["198.51.100.0/28"], "namespaceSelector": of_default}),
+        );
+        let node = LbNode::start(corner, "a", &[]);
+        corner.apply(&in_pool("web", "edge"));
+        corner.until_published("web", &["198.51.100.0"]);
+        let published = Published::by(corner, &["web"]);
+
+        let rules = Rules::without(corner, &["namespaces"]);
+        drop(corner.take_publisher());
+        corner.publish(&[]);
+        let publisher = corner.take_publisher();
+        let said = "Namespace (may not be read: apply the rights of rc.yaml)";
+        until("the log says so", || publisher.log().contains(said));
+        corner.apply(&in_pool("new", "edge"));
+        let told = corner.until_told("new", "AllocationFailed");
+        let said = "Namespace may not be read, and pools select by the labels of namespaces";
+        assert!(told.message.contains(said), "{}", told.message);
+        assert!(corner.published("new").is_empty());
+
+        rules.give_back(corner);
+        corner.until_published("new", &["198.51.100.1"]);
+        published.stayed();
+        node.until_serves("default.new:8001");
+    });
+}
+
 /// A Service that asks for an address of this pool.
 fn in_pool(name: &str, pool: &str) -> String {
     let named = format!("{{name: {name}}}");
@@ -138,16 +171,16 @@ fn in_pool(name: &str, pool: &str) -> String {
 struct Rules(Value);
 
 impl Rules {
-    /// Takes those about pools away: the role of a build that knew none.
-    fn without_pools(corner: &Corner<'_>) -> Self {
+    /// Takes those about these resources away: the role of a build that knew none.
+    fn without(corner: &Corner<'_>, resources: &[&str]) -> Self {
         let role = corner.plane.admin.read(ROLE).expect("a role");
         let rules = role["rules"].as_array().expect("rules");
-        let of_pools = ["ballast.dev", "metallb.io", "crd.antrea.io"].map(Value::from);
-        let others = rules
-            .iter()
-            .filter(|rule| !of_pools.contains(&rule["apiGroups"][0]));
-        let others: Vec<_> = others.collect();
-        assert!(others.len() + 4 <= rules.len(), "{role}");
+        let is_other = |rule: &&Value| {
+            let resource = rule["resources"][0].as_str();
+            !resource.is_some_and(|one| resources.contains(&one))
+        };
+        let others: Vec<_> = rules.iter().filter(is_other).collect();
+        assert!(others.len() + resources.len() <= rules.len(), "{role}");
         corner.plane.admin.patch(ROLE, &json!({"rules": others}));
         Self(json!({"rules": rules}))
     }
@@ -157,6 +190,13 @@ impl Rules {
     }
 }
 
+const POOLS: [&str; 5] = [
+    "addresspools",
+    "addresspools/status",
+    "addressreservations",
+    "ipaddresspools",
+    "externalippools",
+];
 const ROLE: Place<'_> = Place {
     kind: "ClusterRole",
     namespace: "",
@@ -165,5 +205,6 @@ const ROLE: Place<'_> = Place {
 
 tests![
     pools_that_may_not_be_read_keep_only_new_services_waiting,
+    namespaces_that_may_not_be_read_keep_only_new_services_waiting,
     kinds_of_pools_that_vanish_and_come_back_move_nothing,
 ];

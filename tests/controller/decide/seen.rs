@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use ballast_controller::decide::{About, Desired, Notice, Reason, Verdict, decide};
+use ballast_controller::decide::{
+    About, Allotment, Desired, Notice, Reason, Status, Verdict, decide,
+};
 use ballast_controller::observe::{Family, Key, Observed, PoolObjects, Secret, Wanted};
 use ballast_controller::settings::{Role, Settings};
 use ballast_core::table::{Algorithm, Format, parse};
@@ -31,43 +33,196 @@ spec: {type: LoadBalancer, ports: [{port: 443}]}
     assert!(desired.files.is_empty());
 }
 
+/// A LoadBalancer with one port, its metadata and spec beside those, and what its status says.
+fn service(name: &str, port: u16, metadata: &str, spec: &str, status: &str) -> String {
+    format!(
+        "---\nkind: Service\nmetadata: {{name: {name}, namespace: shop, {metadata}}}\nspec: {{type: LoadBalancer, ports: [{{port: {port}}}], {spec}}}\n{status}"
+    )
+}
+
+fn allocated(said: &str) -> String {
+    format!(
+        "status: {{conditions: [{{type: ballast.dev/Allocated, status: 'True', reason: Allocated, message: '{said}', lastTransitionTime: '2026-01-02T03:04:05Z'}}]}}\n"
+    )
+}
+
+/// Kinds that cannot be read, with the codes of the API server's answers.
+fn without(mut observed: Observed, unread: &[(&'static str, u16)]) -> Observed {
+    let mut pools = PoolObjects::clone(&observed.pools);
+    pools.unread = unread.iter().copied().collect();
+    observed.pools = Arc::new(pools);
+    observed
+}
+
+fn status(observed: &Observed, name: &str) -> Status {
+    let statuses = decided(observed, &["--node-name=lb1"]).statuses;
+    let mut statuses = statuses.into_iter();
+    let status = statuses.find(|one| one.service.name == name);
+    status.expect("a status")
+}
+
+/// The addresses that a Service was given.
+fn given(status: &Status) -> Option<String> {
+    match &status.allotment {
+        Some(Allotment::Given(allocation)) => Some(allocation.to_string()),
+        _ => None,
+    }
+}
+
+const NODE: &str = "kind: Node\nmetadata: {name: lb1, labels: {role: loadbalancer}}\nstatus: {addresses: [{type: InternalIP, address: 10.0.0.1}]}\n";
+const IN_POOL: &str = "addresses=192.0.2.1 ports=82/TCP pool=edge";
+
 #[test]
-fn a_service_without_an_address_waits_while_pools_may_not_be_read_and_others_keep_theirs() {
-    let condition = |said: &str| {
-        format!(
-            "status: {{conditions: [{{type: ballast.dev/Allocated, status: 'True', reason: Allocated, message: '{said}', lastTransitionTime: '2026-01-02T03:04:05Z'}}]}}\n"
-        )
-    };
-    let service = |name: &str, port: u16, status: &str| {
-        format!(
-            "---\nkind: Service\nmetadata: {{name: {name}, namespace: shop}}\nspec: {{type: LoadBalancer, ports: [{{port: {port}}}]}}\n{status}"
-        )
-    };
+fn a_service_without_an_address_waits_while_pools_cannot_be_read_and_others_keep_theirs() {
     let text = [
-        "kind: Node\nmetadata: {name: lb1, labels: {role: loadbalancer}}\nstatus: {addresses: [{type: InternalIP, address: 10.0.0.1}]}\n".to_owned(),
-        service("at-node", 81, &condition("addresses=node ports=81/TCP")),
-        service("in-pool", 82, &condition("addresses=192.0.2.1 ports=82/TCP pool=edge")),
-        service("new", 83, ""),
+        NODE.to_owned(),
+        service(
+            "at-node",
+            81,
+            "",
+            "",
+            &allocated("addresses=node ports=81/TCP"),
+        ),
+        service("in-pool", 82, "", "", &allocated(IN_POOL)),
+        // It asks for something that may be there.
+        service(
+            "moves",
+            84,
+            "annotations: {ballast.dev/load-balancer-ips: 198.51.100.7}",
+            "",
+            &allocated("addresses=192.0.2.4 ports=84/TCP pool=edge"),
+        ),
+        // A build before this one, or another implementation, gave it an address.
+        service(
+            "of-another",
+            85,
+            "managedFields: [{manager: ballast, operation: Update, subresource: status}]",
+            "",
+            "status: {loadBalancer: {ingress: [{ip: 192.0.2.5}]}}\n",
+        ),
+        service("new", 83, "", "", ""),
+    ];
+    let readable = observed(&text.concat());
+    assert_eq!(status(&readable, "new").verdict, Verdict::Served);
+    for (unread, said) in [
+        (
+            &[("AddressPool", 403)][..],
+            "AddressPool may not be read, and may be for this Service; apply the rights of rc.yaml",
+        ),
+        (
+            &[("AddressPool", 503)],
+            "AddressPool cannot be read (the API server answers 503), and may be for this Service",
+        ),
+    ] {
+        let observed = without(readable.clone(), unread);
+        for (name, has) in [
+            ("at-node", "addresses=node ports=81/TCP"),
+            ("in-pool", "addresses=192.0.2.1 pool=edge ports=82/TCP"),
+            ("moves", "addresses=192.0.2.4 pool=edge ports=84/TCP"),
+        ] {
+            let status = status(&observed, name);
+            assert_eq!(status.verdict, Verdict::Served, "{name}: {}", status.why);
+            assert_eq!(given(&status).as_deref(), Some(has), "{name}");
+        }
+        let of_another = status(&observed, "of-another");
+        assert_eq!(of_another.verdict, Verdict::LeftAlone);
+        assert!(of_another.why.starts_with(said), "{}", of_another.why);
+        let new = status(&observed, "new");
+        assert_eq!(new.verdict, Verdict::Pending);
+        assert!(new.why.starts_with(said), "{}", new.why);
+    }
+}
+
+#[test]
+fn a_service_without_an_address_waits_for_the_labels_of_its_namespace_where_pools_select_by_them() {
+    let pool = "---\napiVersion: ballast.dev/v1\nkind: AddressPool\nmetadata: {name: edge}\nspec: {addresses: [192.0.2.0/28], namespaceSelector: {matchLabels: {team: a}}}\n";
+    let text = [
+        NODE.to_owned(),
+        pool.to_owned(),
+        service("in-pool", 82, "", "", &allocated(IN_POOL)),
+        service("new", 83, "", "", ""),
     ];
     let mut observed = observed(&text.concat());
-    let verdict = |observed: &Observed, name: &str| {
-        let statuses = decided(observed, &["--node-name=lb1"]).statuses;
-        let mut statuses = statuses.into_iter();
-        let status = statuses.find(|one| one.service.name == name);
-        status.map(|one| (one.verdict, one.why)).expect("a status")
-    };
-    assert_eq!(verdict(&observed, "new").0, Verdict::Served);
-    let mut pools = PoolObjects::clone(&observed.pools);
-    pools.denied.insert("AddressPool");
-    observed.pools = Arc::new(pools);
-    for name in ["at-node", "in-pool"] {
-        assert_eq!(verdict(&observed, name).0, Verdict::Served, "{name}");
+    for (unread, said, is_event) in [
+        (
+            &[("Namespace", 403)][..],
+            "Namespace may not be read, and pools select by the labels of namespaces; apply the rights of rc.yaml",
+            true,
+        ),
+        (
+            &[("Namespace", 500)],
+            "Namespace cannot be read (the API server answers 500)",
+            true,
+        ),
+        // The Service was heard of before its namespace.
+        (
+            &[],
+            "the labels of namespace shop, by which pools select, are not known yet",
+            false,
+        ),
+    ] {
+        observed.leases = (!is_event).then(BTreeMap::new);
+        observed = without(observed, unread);
+        let kept = given(&status(&observed, "in-pool"));
+        let has = "addresses=192.0.2.1 pool=edge ports=82/TCP";
+        assert_eq!(kept.as_deref(), Some(has));
+        let new = status(&observed, "new");
+        assert_eq!(new.verdict, Verdict::Pending);
+        assert!(new.why.starts_with(said), "{}", new.why);
+        let notices = decided(&observed, &["--node-name=lb1"]).notices;
+        let is_told = |one: &Notice| one.reason == Reason::AllocationFailed;
+        assert_eq!(notices.iter().any(is_told), is_event, "{notices:?}");
     }
-    let (waits, why) = verdict(&observed, "new");
-    assert_eq!(waits, Verdict::Pending);
-    let said =
-        "AddressPool may not be read, and may be for this Service; apply the rights of rc.yaml";
-    assert!(why.starts_with(said), "{why}");
+    let mut pools = PoolObjects::clone(&observed.pools);
+    let labels = BTreeMap::from([("team".to_owned(), "a".to_owned())]);
+    pools.namespaces.insert("shop".to_owned(), labels);
+    pools.unread = BTreeMap::from([("Namespace", 403)]);
+    observed.pools = Arc::new(pools);
+    let new = given(&status(&observed, "new"));
+    let has = "addresses=192.0.2.0 pool=edge ports=83/TCP";
+    assert_eq!(new.as_deref(), Some(has), "a namespace that was seen");
+}
+
+#[test]
+fn a_request_that_cannot_be_read_takes_no_address_away() {
+    let pools = "---\napiVersion: ballast.dev/v1\nkind: AddressPool\nmetadata: {name: edge}\nspec: {addresses: [192.0.2.0/28]}\n";
+    let in_pool = "addresses=192.0.2.1 pool=edge ports=82/TCP";
+    let [annotation, address] = [
+        "annotations: {ballast.dev/load-balancer-ips: 192.0.2.x}",
+        "loadBalancerIP: edge",
+    ];
+    let internal = "annotations: {ballast.dev/internal: perhaps}";
+    for has in [
+        in_pool,
+        "addresses=node ports=82/TCP",
+        "addresses=10.0.0.1 ports=82/TCP",
+    ] {
+        for (metadata, spec) in [(annotation, ""), ("", address), (internal, "")] {
+            if has.contains("10.0.0.1") && metadata == internal {
+                // It requests that address no more.
+                continue;
+            }
+            for pools in [pools, ""] {
+                let text = [
+                    NODE,
+                    pools,
+                    &service("web", 82, metadata, spec, &allocated(has)),
+                ];
+                let observed = observed(&text.concat());
+                let place = format!("{has} {metadata} {spec} {pools}");
+                let status = status(&observed, "web");
+                assert_eq!(status.verdict, Verdict::Served, "{place}: {}", status.why);
+                assert_eq!(given(&status).as_deref(), Some(has), "{place}");
+                let settings = settings(&["--node-name=lb1".to_owned()]).expect("settings");
+                let on_node = decide(&observed, &settings.in_role(Role::Node));
+                let table = on_node.table.expect("a load balancer");
+                assert_eq!(table.frontends.len(), 1, "{place}");
+                let keeps = "the Service keeps the addresses that it has until";
+                let mut told = decided(&observed, &["--node-name=lb1"]).notices.into_iter();
+                assert!(told.any(|one| one.message.starts_with(keeps)), "{place}");
+            }
+        }
+    }
 }
 
 #[test]

@@ -28,6 +28,8 @@ enum Step {
     Pools(usize),
     Reservations(usize),
     Labels(usize),
+    /// Kinds that cannot be read.
+    Unread(usize),
     /// What nodes say in their Leases.
     Leases(usize),
     TakeOver(bool),
@@ -49,6 +51,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (0..POOLS.len()).prop_map(Step::Pools),
         1 => (0..RESERVATIONS.len()).prop_map(Step::Reservations),
         1 => (0..LABELS.len()).prop_map(Step::Labels),
+        1 => (0..UNREAD.len()).prop_map(Step::Unread),
         1 => (0..4usize).prop_map(Step::Leases),
         1 => any::<bool>().prop_map(Step::TakeOver),
         1 => any::<bool>().prop_map(Step::Fallback),
@@ -137,6 +140,10 @@ fn take(step: Step, now: i64, observed: &mut Observed, settings: &mut Settings) 
                 ((*name).to_owned(), labels)
             });
             Arc::make_mut(&mut observed.pools).namespaces = labels.collect();
+        }
+        Step::Unread(which) => {
+            let unread = UNREAD[which].iter().copied().collect();
+            Arc::make_mut(&mut observed.pools).unread = unread;
         }
         Step::Leases(which) => say(observed, which),
         Step::TakeOver(is_on) => settings.take_over = is_on,
@@ -290,7 +297,9 @@ const RESERVATIONS: [&str; 3] = [
 /// The tier of each namespace.
 const LABELS: [&[(&str, &str)]; 3] = [&[], &[("shop", "a")], &[("shop", "b"), ("bank", "a")]];
 
-const SPECS: [&str; 20] = [
+const UNREAD: [&[(&str, u16)]; 3] = [&[], &[("AddressPool", 503)], &[("Namespace", 403)]];
+
+const SPECS: [&str; 21] = [
     "kind: Service\nmetadata: {name: NAME, namespace: PLACE}\nspec: {type: LoadBalancer, ports: [{port: PORT}]}\n",
     "kind: Service\nmetadata: {name: NAME, namespace: PLACE, annotations: {ballast.dev/algorithm: random, ballast.dev/address-pool: edge}}\nspec: {type: LoadBalancer, ports: [{port: PORT}]}\n",
     "kind: Service\nmetadata: {name: NAME, namespace: PLACE, annotations: {ballast.dev/algorithm: wrong, ballast.dev/external-port: wrong}}\nspec: {type: LoadBalancer, ports: [{port: PORT}]}\n",
@@ -310,6 +319,7 @@ const SPECS: [&str; 20] = [
     "kind: Service\nmetadata: {name: NAME, namespace: PLACE}\nspec: {type: LoadBalancer, ipFamilyPolicy: RequireDualStack, ipFamilies: [IPv6, IPv4], ports: [{name: a, port: PORT, protocol: UDP}, {name: b, port: 91}]}\n",
     "kind: Service\nmetadata: {name: NAME, namespace: PLACE, annotations: {ballast.dev/load-balancer-ips: 10.77.1.1}}\nspec: {type: LoadBalancer, ports: [{port: PORT, nodePort: 81}]}\n",
     "kind: Service\nmetadata: {name: NAME, namespace: PLACE}\nspec: {type: LoadBalancer, ports: [{name: a, port: PORT}, {name: s, port: 92, protocol: SCTP}, {name: c, port: 1936}]}\n",
+    "kind: Service\nmetadata: {name: NAME, namespace: PLACE, annotations: {ballast.dev/load-balancer-ips: wrong, ballast.dev/internal: wrong}}\nspec: {type: LoadBalancer, ports: [{port: PORT}]}\n",
     "kind: Service\nmetadata: {name: NAME, namespace: PLACE, annotations: {ballast.dev/ignore: \"true\"}}\nspec: {type: LoadBalancer, ports: [{port: PORT}]}\n",
 ];
 

@@ -1,6 +1,6 @@
 //! How addresses are announced, as objects say it: those of MetalLB's documentation among them.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
@@ -11,10 +11,10 @@ fn read(manifests: &str) -> Announcements {
         .split("---\n")
         .map(|text| serde_saphyr::from_str(text).expect("YAML"))
         .collect();
-    Announcements::read(&objects, &BTreeSet::new())
+    Announcements::read(&objects, &BTreeMap::new())
 }
 
-fn labels(words: &str) -> std::collections::BTreeMap<String, String> {
+fn labels(words: &str) -> BTreeMap<String, String> {
     let pairs = words.split(',').filter_map(|word| word.split_once('='));
     pairs
         .map(|(key, value)| (key.to_owned(), value.to_owned()))
@@ -138,7 +138,7 @@ fn advertisements_that_are_not_followed_or_not_read_are_there_all_the_same() {
         "{METALLB}BGPAdvertisement\nmetadata: {{name: some}}\nspec: {{serviceSelectors: [{{matchLabels: {{a: b}}}}]}}\n"
     ));
     assert_eq!(on(&all, "any", ""), "nobody");
-    let denied = BTreeSet::from(["BGPAdvertisement"]);
+    let denied = BTreeMap::from([("BGPAdvertisement", 403)]);
     let all = Announcements::read(&[], &denied);
     assert_eq!(on(&all, "any", ""), "nobody");
     assert_eq!(all.problems.len(), 1);
