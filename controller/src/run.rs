@@ -159,8 +159,7 @@ impl Parts {
             Arc::clone(&self.metrics),
         ));
         let (answered, announcer) = watch::channel(None);
-        // Only events of the cluster say what the announcer answers.
-        if let (Some(announcer), Some(_)) = (&self.announcer, &self.client) {
+        if let Some(announcer) = &self.announcer {
             let ack = flags.announce.announce_ack.clone();
             let ack = ack.unwrap_or_else(|| announcer.ack());
             tasks.spawn(follow_announcer(ack, answered));
@@ -176,6 +175,7 @@ impl Parts {
             pages,
             written,
             announcer: self.announcer,
+            announced: announcer.clone(),
             metrics: Arc::clone(&self.metrics),
         };
         tasks.spawn(table.run());

@@ -149,6 +149,17 @@ fn connect(to: SocketAddr) -> std::io::Result<TcpStream> {
     Ok(stream)
 }
 
+/// A connection on which the client waits, and sends nothing.
+fn silent(place: &Place, address: &str) -> TcpStream {
+    let network = place.client.holder();
+    let to = SocketAddr::new(address.parse::<IpAddr>().expect("an address"), ECHO);
+    let connecting = thread::spawn(move || {
+        enter(network);
+        connect(to).expect("a connection")
+    });
+    connecting.join().expect("no panic")
+}
+
 /// Answers each byte of each connection to the host.
 fn echo(host: &Host) {
     let network = host.holder();
@@ -234,8 +245,20 @@ return: never
             place.hosts[to].ack().matches(&owner).count() == 2
         });
         let reason = [Reason::End, Reason::Unready, Reason::Unnamed][number / 2 % 3];
+        let silent = [V4, V6].map(|address| silent(place, address));
         reason.begin(&mut place.hosts[from]);
         have_moved(place, to);
+        for (mut stream, address) in silent.into_iter().zip([V4, V6]) {
+            let heard = stream.read(&mut [0]).map_err(|error| error.kind());
+            assert_eq!(heard, Err(ErrorKind::ConnectionReset), "{address}");
+            until("no connection of it is left", || {
+                let mut ss = place.hosts[from].program("ss");
+                let listed = ss.args(["-Htn", "state", "connected", "src", address]);
+                let listed = listed.output().expect("ss").stdout;
+                let listed = String::from_utf8_lossy(&listed);
+                listed.lines().all(|line| line.starts_with("TIME-WAIT"))
+            });
+        }
         reason.end(place, from, &addresses);
         pause(LISTENS);
     }

@@ -5,6 +5,7 @@
 
 mod admin;
 mod bird;
+mod connections;
 mod data_plane;
 mod files;
 mod kernel;

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use ballast_announce::ack::{self as announcer, State};
-use ballast_announce::file::Return;
+use ballast_announce::file::{Address, Announce, Return};
 use ballast_core::ack::{Ack, ExceptionState, IN_PART};
 use ballast_core::table::{Bind, RoutingTable};
 use serde_json::{Value, json};
@@ -164,6 +164,20 @@ pub(super) fn told(
         }
     }
     told
+}
+
+/// The addresses of the file that stay on this node: it is ready for them, or is the only one that may hold them.
+pub(super) fn staying(file: &Announce) -> BTreeSet<IpAddr> {
+    let is_alone = |one: &Address| one.nodes.iter().all(|name| *name == file.node);
+    let addresses = file.addresses.iter();
+    let staying = addresses.filter(|one| one.ready || is_alone(one));
+    staying.map(|one| one.address).collect()
+}
+
+/// Whether this node still holds another address than these.
+pub(super) fn is_giving_away(ack: &announcer::Ack, staying: &BTreeSet<IpAddr>) -> bool {
+    let mut held = ack.addresses.iter().filter(|one| one.state == State::Held);
+    held.any(|one| !staying.contains(&one.address))
 }
 
 /// The message for a file that the announcer refuses.
@@ -356,6 +370,35 @@ mod tests {
         let of_ipv6 = read(&announced(Some("2001:db8:1::1"), &[]), false);
         let bind = of_ipv6.members.map(|members| members.bind.to_string());
         assert_eq!(bind.as_deref(), Some("[2001:db8:1::1]:7956"));
+    }
+
+    #[test]
+    fn an_address_is_given_away_until_the_announcer_does_not_hold_it() {
+        let addresses = [
+            json!({"address": "192.0.2.1", "mode": "l2", "nodes": ["edge1", "edge2"], "ready": true}),
+            json!({"address": "192.0.2.2", "mode": "l2", "nodes": ["edge1", "edge2"], "ready": false}),
+            json!({"address": "192.0.2.3", "mode": "l2", "nodes": ["edge1"], "ready": false}),
+        ];
+        let file = json!({"version": 1, "node": "edge1", "addresses": addresses});
+        let file = parse(file.to_string().as_bytes()).expect("a file");
+        let staying = staying(&file);
+        for (address, state, expected) in [
+            ("192.0.2.1", "held", false),
+            ("192.0.2.2", "held", true),
+            ("192.0.2.2", "not-ready", false),
+            ("192.0.2.2", "not-ours", false),
+            // No other node can take it.
+            ("192.0.2.3", "held", false),
+            // The file does not have it any more.
+            ("192.0.2.4", "held", true),
+        ] {
+            let status = json!({"address": address, "state": state, "owner": null, "since": 1, "detail": ""});
+            let ack =
+                json!({"version": 1, "file-digest": "d", "refused": null, "addresses": [status]});
+            let ack: announcer::Ack = serde_json::from_value(ack).expect("an ack");
+            let found = is_giving_away(&ack, &staying);
+            assert_eq!(found, expected, "{address} {state}");
+        }
     }
 
     #[test]

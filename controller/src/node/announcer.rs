@@ -5,13 +5,15 @@ use std::collections::{BTreeSet, VecDeque};
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use std::{fs, io};
 
-use ballast_announce::file::parse;
+use ballast_announce::ack as announcer;
+use ballast_announce::file::{Announce, parse};
 use ballast_core::ack::Ack;
 use ballast_core::table::RoutingTable;
 
-use super::announcement::{Target, file, open};
+use super::announcement::{Target, file, is_giving_away, open, staying};
 use super::folder::Folder;
 use crate::decide::Announced;
 use crate::reconcile::Decision;
@@ -30,6 +32,10 @@ pub(crate) struct Announcer {
     open: BTreeSet<IpAddr>,
     /// What the file says.
     written: Option<Content>,
+    /// The addresses that it leaves on this node. `None` until this process has written it.
+    staying: Option<BTreeSet<IpAddr>>,
+    /// When the table began to wait for addresses that this node gives away.
+    waits: Option<Instant>,
     /// The reason for which it could not be written, as it was logged.
     failing: Option<String>,
 }
@@ -61,6 +67,8 @@ impl Announcer {
             earlier: ack.and_then(|ack| serde_json::from_slice(&ack).ok()),
             open: ready.collect(),
             written: None,
+            staying: None,
+            waits: None,
             failing: None,
         })
     }
@@ -111,25 +119,43 @@ impl Announcer {
             &content.open,
             content.leaves,
         );
-        let ready = bytes["addresses"].as_array().into_iter().flatten();
-        let ready = ready.filter(|one| one["ready"] == true).count();
         let bytes = format!("{bytes}\n").into_bytes();
         let written = tokio::task::block_in_place(|| self.replace(&bytes));
-        if let Err(why) = written {
-            if self.failing.as_ref() != Some(&why) {
-                let path = self.path.display();
-                tracing::error!(
-                    "cannot write the announcer's file {path}, and what it said stays: {why}"
-                );
-                self.failing = Some(why);
+        let file = match written {
+            Ok(file) => file,
+            Err(why) => {
+                if self.failing.as_ref() != Some(&why) {
+                    let path = self.path.display();
+                    tracing::error!(
+                        "cannot write the announcer's file {path}, and what it said stays: {why}"
+                    );
+                    self.failing = Some(why);
+                }
+                return false;
             }
-            return false;
-        }
+        };
         self.failing = None;
         let addresses = content.announced.addresses.len();
+        let ready = file.addresses.iter().filter(|one| one.ready).count();
         tracing::info!(addresses, ready, "wrote the announcer's file");
+        self.staying = Some(staying(&file));
         self.written = Some(content);
         true
+    }
+
+    /// How long the next table waits at most, since clients of an address that this node gives away still come here. `ack`: the newest one
+    /// of the announcer.
+    pub(super) fn wait(&mut self, ack: Option<&announcer::Ack>, now: Instant) -> Duration {
+        let staying = self.staying.as_ref();
+        let is_giving_away = ack
+            .zip(staying)
+            .is_some_and(|(ack, staying)| is_giving_away(ack, staying));
+        if !is_giving_away {
+            self.waits = None;
+            return Duration::ZERO;
+        }
+        let since = *self.waits.get_or_insert(now);
+        (since + GIVEN_AWAY).saturating_duration_since(now)
     }
 
     /// The addresses at which the data plane listens.
@@ -148,20 +174,21 @@ impl Announcer {
         served.map_or_else(BTreeSet::new, |(_, served)| open(newest, served, ack))
     }
 
-    /// Replaces the file, if the announcer takes it and it is another one.
-    fn replace(&self, bytes: &[u8]) -> Result<(), String> {
-        if let Err(problems) = parse(bytes) {
+    /// Replaces the file, if the announcer takes it and it is another one. Returns what it says.
+    fn replace(&self, bytes: &[u8]) -> Result<Announce, String> {
+        let file = parse(bytes).map_err(|problems| {
             let problems: Vec<String> = problems.iter().map(ToString::to_string).collect();
-            return Err(problems.join("; "));
-        }
+            problems.join("; ")
+        })?;
         if fs::read(&self.path).is_ok_and(|there| there == bytes) {
-            return Ok(());
+            return Ok(file);
         }
         // With a password in it, it is for its owner alone.
         let has_password = bytes.windows(PASSWORD.len()).any(|part| part == PASSWORD);
         let mode = if has_password { 0o600 } else { MODE };
         let written = replace(&self.path, mode, |file| io::Write::write_all(file, bytes));
-        written.map(drop).map_err(|error| error.to_string())
+        written.map_err(|error| error.to_string())?;
+        Ok(file)
     }
 }
 
@@ -171,6 +198,8 @@ const MODE: u32 = 0o644;
 const PASSWORD: &[u8] = b"\"password\":";
 /// The data plane is rarely more than one table behind.
 const REMEMBERED: usize = 8;
+/// Another node takes an address within a fraction of a second. An announcer that hangs delays no table for longer.
+const GIVEN_AWAY: Duration = Duration::from_secs(2);
 
 #[cfg(test)]
 mod tests {
@@ -309,6 +338,30 @@ spec: {addresses: [192.0.2.0/30]}
         place.acknowledge(3);
         place.write(&leaves);
         assert_eq!(place.addresses(), ["-192.0.2.0"]);
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_table_waits_for_an_address_that_this_node_gives_away_but_not_for_long() {
+        let mut place = Place::new();
+        let one = decision(&["a"]);
+        place.write(&one);
+        place.acknowledge(1);
+        place.write(&one);
+        let held = json!({"address": "192.0.2.0", "state": "held", "owner": "edge2", "since": 1, "detail": ""});
+        let held = json!({"version": 1, "file-digest": "d", "refused": null, "addresses": [held]});
+        let held: announcer::Ack = serde_json::from_value(held).expect("an ack");
+        let begin = Instant::now();
+        let rest = |place: &mut Place, ack: Option<&announcer::Ack>, millis: u64| {
+            let now = begin + Duration::from_millis(millis);
+            place.announcer.wait(ack, now).as_millis()
+        };
+        assert_eq!(rest(&mut place, Some(&held), 0), 0, "nothing is given away");
+        place.write(&decision(&[]));
+        for (millis, left) in [(0, 2_000), (1_500, 500), (2_000, 0), (9_000, 0)] {
+            assert_eq!(rest(&mut place, Some(&held), millis), left);
+        }
+        assert_eq!(rest(&mut place, None, 9_001), 0, "no announcer has run");
+        assert_eq!(rest(&mut place, Some(&held), 9_002), 2_000, "another time");
     }
 
     #[tokio::test(flavor = "multi_thread")]

@@ -1,11 +1,13 @@
 //! Writes the table and the files that it names, each only when it changes. The data plane reads them. Started by `run`.
 //!
-//! A file is written before the table that names it, and removed after the data plane has acknowledged a table without it.
+//! A file is written before the table that names it, and removed after the data plane has acknowledged a table without it. The
+//! announcer's file is written before the table, which waits until the addresses that this node gives away are on other nodes.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use ballast_announce::ack as announcer;
 use ballast_core::ack::Ack;
 use ballast_core::table::{Log, RoutingTable, Stats};
 use tokio::sync::watch;
@@ -47,6 +49,8 @@ pub(crate) struct TableWriter {
     pub(crate) written: watch::Sender<Written>,
     /// What writes the announcer's file, where there is an announcer.
     pub(crate) announcer: Option<Announcer>,
+    /// The newest ack of the announcer.
+    pub(crate) announced: watch::Receiver<Option<Arc<announcer::Ack>>>,
     pub(crate) metrics: Arc<Metrics>,
 }
 
@@ -55,9 +59,7 @@ impl TableWriter {
     pub(crate) async fn run(mut self) {
         loop {
             let decision = self.decisions.borrow_and_update().clone();
-            let is_written = decision.as_ref().is_none_or(|one| self.write(one));
-            // A file that a flag names may change, and a write that failed is tried again.
-            let again = if is_written { LOOK_EVERY } else { RETRY_EVERY };
+            let again = decision.as_ref().map_or(LOOK_EVERY, |one| self.write(one));
             tokio::select! {
                 changed = self.decisions.changed() => if changed.is_err() {
                     return;
@@ -68,6 +70,7 @@ impl TableWriter {
                 changed = self.acks.changed() => if changed.is_err() {
                     return;
                 },
+                Ok(()) = self.announced.changed() => {}
                 () = sleep(again), if decision.is_some() => {}
             }
             let ack = self.acks.borrow().clone();
@@ -76,13 +79,25 @@ impl TableWriter {
         }
     }
 
-    /// Writes what a decision asks for. Returns whether that succeeded.
-    fn write(&mut self, decision: &Decision) -> bool {
-        // An address is withdrawn before its port is closed, and announced once the data plane has acknowledged its port.
+    /// Writes what a decision asks for. Returns the time after which that is done again at the latest: a file that a flag names may change,
+    /// and a write that failed is tried again.
+    fn write(&mut self, decision: &Decision) -> Duration {
+        // An address is announced once the data plane has acknowledged its port.
         let ack = self.acks.borrow_and_update().clone();
-        let announcer = self.announcer.as_mut();
-        let is_announced = announcer.is_none_or(|one| one.write(decision, ack.as_ref()));
-        self.write_table(decision) && is_announced
+        let announced = self.announced.borrow_and_update().clone();
+        let mut is_announced = true;
+        if let Some(announcer) = &mut self.announcer {
+            is_announced = announcer.write(decision, ack.as_ref());
+            // A port is closed once clients find its address on another node.
+            let wait = announcer.wait(announced.as_deref(), Instant::now());
+            if !wait.is_zero() {
+                return wait;
+            }
+        }
+        match self.write_table(decision) && is_announced {
+            true => LOOK_EVERY,
+            false => RETRY_EVERY,
+        }
     }
 
     /// Writes the table of a decision. Returns whether that succeeded.

@@ -42,6 +42,8 @@ pub(crate) enum Form {
     DaemonSet,
     /// With a data plane of its own, whose next pod takes over from the one that runs.
     Surge,
+    /// A DaemonSet with the announcer.
+    Announce,
 }
 
 impl Form {
@@ -51,6 +53,7 @@ impl Form {
             Self::ReplicationController => ["-f", RC_YAML],
             Self::DaemonSet => ["-k", DAEMONSET],
             Self::Surge => ["-k", SURGE],
+            Self::Announce => ["-k", ANNOUNCE],
         }
     }
 
@@ -58,7 +61,7 @@ impl Form {
     fn makers(self) -> &'static [&'static str] {
         match self {
             Self::ReplicationController => &["rc/ballast"],
-            Self::DaemonSet => &["daemonset/ballast"],
+            Self::DaemonSet | Self::Announce => &["daemonset/ballast"],
             Self::Surge => &["daemonset/ballast", "daemonset/ballast-dataplane"],
         }
     }
@@ -128,7 +131,14 @@ impl Cluster {
             self.uninstall();
             self.form = Some(form);
             let [flag, path] = form.files();
-            self.kubectl(&["create", flag, path]);
+            if form == Form::Announce {
+                // The members' key is there before their pods.
+                let whole = self.kubectl(&["kustomize", path]);
+                let (namespace, rest) = whole.split_once("\n---\n").expect("several objects");
+                self.apply(&format!("{namespace}\n---\n{MEMBERS}\n---\n{rest}"));
+            } else {
+                self.kubectl(&["create", flag, path]);
+            }
             for node in &self.nodes {
                 self.kubectl(&[
                     "label",
@@ -159,6 +169,7 @@ impl Cluster {
         let Some(form) = self.form.take() else {
             return;
         };
+        self.kubectl(&["delete", "service", "announced", "--ignore-not-found"]);
         let delete = ["-n", "ballast", "delete", "deployment/ballast-publish"];
         self.kubectl(&[&delete, form.makers()].concat());
         let page = fs::read_to_string(MANUAL).expect("a page");
@@ -541,6 +552,15 @@ const SURGE: &str = concat!(
     env!("CARGO_MANIFEST_DIR"),
     "/../templates/kustomize/overlays/surge"
 );
+const ANNOUNCE: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/../templates/kustomize/overlays/announce"
+);
+/// The key of the announcers.
+const MEMBERS: &str = "apiVersion: v1
+kind: Secret
+metadata: {name: ballast-members, namespace: ballast}
+stringData: {members.key: AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=}";
 const MANUAL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/controller.md");
 /// Of the cluster's DNS, among the addresses of Services.
 const DNS: &str = "10.96.0.10";

@@ -101,11 +101,13 @@ pub(crate) fn during(cluster: &Cluster, work: impl FnOnce()) -> Noticed {
                     let published = lock(published);
                     (!published.is_empty()).then(|| published[turn % published.len()])
                 };
-                ask_on(cluster, over, led, move |turn| address(turn + client));
+                ask_on(cluster, over, led, PATIENCE, move |turn| {
+                    address(turn + client)
+                });
             });
         }
         for (address, watch) in [first, second].into_iter().zip(&fixed) {
-            scope.spawn(move || ask_on(cluster, over, watch, move |_| Some(address)));
+            scope.spawn(move || ask_on(cluster, over, watch, PATIENCE, move |_| Some(address)));
         }
         // A failure of the work ends the load, too.
         let ends = Ends(over);
@@ -123,6 +125,46 @@ pub(crate) fn during(cluster: &Cluster, work: impl FnOnce()) -> Noticed {
     }
     assert!(noticed.led.answered > 0, "nobody was served");
     noticed
+}
+
+/// Does something in the cluster while one client connects to an address again and again, whichever node has it. `holder`: which one
+/// that is. Returns what the client got, and how often the address moved.
+pub(crate) fn during_moves(
+    cluster: &Cluster,
+    address: Ipv4Addr,
+    holder: impl Fn() -> Option<usize> + Sync,
+    work: impl FnOnce(),
+) -> (Story, u64) {
+    let _shown = Shown(cluster);
+    let over = AtomicBool::new(false);
+    let watch = Watch::since(Instant::now());
+    let mut moves = 0;
+    thread::scope(|scope| {
+        let (over, holder, watch) = (&over, &holder, &watch);
+        let follows = scope.spawn(move || {
+            let (mut last, mut moves) = (holder(), 0);
+            while !over.load(Ordering::Relaxed) {
+                let now = holder();
+                moves += u64::from(now.is_some() && now != last);
+                last = now.or(last);
+                support::pause(Duration::from_millis(10));
+            }
+            moves
+        });
+        // Who waits for an answer that was under way when its node died waits for its own patience.
+        let patience = Duration::from_secs(1);
+        scope.spawn(move || ask_on(cluster, over, watch, patience, |_| Some(address)));
+        let ends = Ends(over);
+        support::pause(BEFORE_AND_AFTER);
+        work();
+        support::pause(BEFORE_AND_AFTER);
+        drop(ends);
+        moves = follows.join().expect("a thread that ends");
+    });
+    let story = watch.into_story();
+    println!("    {moves} moves; the client of {address}: {story}");
+    assert!(story.answered > 0, "nobody was served");
+    (story, moves)
 }
 
 struct Ends<'a>(&'a AtomicBool);
@@ -199,6 +241,7 @@ fn ask_on(
     cluster: &Cluster,
     over: &AtomicBool,
     watch: &Watch,
+    patience: Duration,
     address: impl Fn(usize) -> Option<Ipv4Addr> + Send + Sync,
 ) {
     cluster.client.network.within(|| {
@@ -208,7 +251,7 @@ fn ask_on(
             }
             if let Some(address) = address(turn) {
                 let asked = Instant::now();
-                watch.note(asked, get(address, "/", Duration::from_secs(5)));
+                watch.note(asked, get(address, "/", patience));
             }
             support::pause(Duration::from_millis(25));
         }
@@ -242,4 +285,5 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 
 /// How often clients look where the Service is published.
 const LOOK: Duration = Duration::from_millis(100);
+const PATIENCE: Duration = Duration::from_secs(5);
 const BEFORE_AND_AFTER: Duration = Duration::from_millis(500);

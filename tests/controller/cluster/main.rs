@@ -36,6 +36,7 @@ mod archive;
 mod cluster;
 mod load;
 
+mod announced;
 mod backends;
 mod image;
 mod install;
@@ -64,6 +65,7 @@ fn main() -> ExitCode {
         install::TESTS,
         backends::TESTS,
         operators::TESTS,
+        announced::TESTS,
         updates::TESTS,
     ];
     let of_the_image = image::TESTS

@@ -8,11 +8,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
-use crate::backends::{Backends, service};
+use crate::backends::{Backends, service, slice_on};
 use crate::corner::{Corner, with_its_own_server};
 use crate::node::LbNode;
 use crate::pools::{make_the_kinds, pool};
@@ -72,16 +72,26 @@ impl<'a> Edge<'a> {
     fn is_ready(&self) -> Option<bool> {
         let file = self.read("announce.yaml");
         let mut addresses = file["addresses"].as_array().into_iter().flatten();
-        addresses.find(|one| one["address"] == ADDRESS)?["ready"].as_bool()
+        addresses.next()?["ready"].as_bool()
     }
 
     /// The state of the address on this node, in the announcer's words.
     fn state(&self) -> String {
         let ack = self.read("announce-ack.json");
         let mut addresses = ack["addresses"].as_array().into_iter().flatten();
-        let one = addresses.find(|one| one["address"] == ADDRESS);
+        let one = addresses.next();
         let state = one.and_then(|one| one["state"].as_str());
         state.unwrap_or_default().to_owned()
+    }
+
+    /// When the address left this node, and when the newest table was written, in milliseconds since 1970.
+    fn left_and_written(&self) -> (i128, i128) {
+        let ack = self.read("announce-ack.json");
+        let left = ack["addresses"][0]["since"].as_u64().expect("a time");
+        let table = fs::metadata(self.folder.join("table.json"));
+        let written = table.and_then(|table| table.modified()).expect("a time");
+        let written = written.duration_since(UNIX_EPOCH).expect("a time");
+        (left.into(), written.as_millis() as i128)
     }
 
     /// Everything on this node ends without a word, and its network with it.
@@ -95,9 +105,8 @@ impl<'a> Edge<'a> {
 }
 
 /// Asks what answers at the address. A SYN that was lost while the address moved is sent again after a second.
-fn ask() -> io::Result<String> {
-    let address: SocketAddr = format!("{ADDRESS}:80").parse().expect("an address");
-    let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(3))?;
+fn ask(address: &str) -> io::Result<String> {
+    let mut stream = connect(address)?;
     stream.set_read_timeout(Some(Duration::from_secs(1)))?;
     stream.write_all(b"?\n")?;
     let mut answer = String::new();
@@ -106,6 +115,11 @@ fn ask() -> io::Result<String> {
         true => Err(io::ErrorKind::UnexpectedEof.into()),
         false => Ok(answer),
     }
+}
+
+fn connect(address: &str) -> io::Result<TcpStream> {
+    let address: SocketAddr = format!("{address}:80").parse().expect("an address");
+    TcpStream::connect_timeout(&address, Duration::from_secs(3))
 }
 
 /// As the component of kustomize does.
@@ -138,7 +152,7 @@ struct Client {
 }
 
 impl Client {
-    fn start() -> Self {
+    fn start(ask: impl Fn() -> io::Result<()> + Send + 'static) -> Self {
         let over = Arc::new(AtomicBool::new(false));
         let ends = Arc::clone(&over);
         let thread = thread::spawn(move || {
@@ -146,14 +160,14 @@ impl Client {
             let (mut last, mut longest) = (Instant::now(), Duration::ZERO);
             while !ends.load(Ordering::Relaxed) {
                 match ask() {
-                    Ok(_) => {
+                    Ok(()) => {
                         answered += 1;
                         longest = longest.max(last.elapsed());
                         last = Instant::now();
                     }
                     Err(_) => failed += 1,
                 }
-                support::pause(Duration::from_millis(10));
+                support::pause(Duration::from_millis(5));
             }
             (answered, failed, longest)
         });
@@ -214,7 +228,7 @@ fn an_address_is_on_one_node_that_serves_and_moves_when_that_one_leaves_or_dies(
 
         // The label goes: the other node takes the address, and this one serves on. A connection does not move with its address, so
         // the one that was open at that moment may fail.
-        let client = Client::start();
+        let client = Client::start(|| ask(ADDRESS).map(drop));
         let label = |value: Value| {
             let patch = json!({"metadata": {"labels": {"role": value}}});
             corner.patch("Node", &edges[first].node.name, &patch);
@@ -232,7 +246,7 @@ fn an_address_is_on_one_node_that_serves_and_moves_when_that_one_leaves_or_dies(
         until("it serves again", || edges[first].is_ready() == Some(true));
 
         // The node that has it loses its power. Which one that is depends on which of the two was there first.
-        let client = Client::start();
+        let client = Client::start(|| ask(ADDRESS).map(drop));
         until("one node has it", || {
             held(&edges).iter().filter(|held| **held).count() == 1
         });
@@ -243,20 +257,76 @@ fn an_address_is_on_one_node_that_serves_and_moves_when_that_one_leaves_or_dies(
         let (answered, failed, longest) = client.end();
         println!("power: {answered} answered, {failed} not, {longest:?} without an answer");
         assert!(longest < Duration::from_secs(4), "{longest:?}");
-        until("clients are answered", || ask().is_ok());
+        until("clients are answered", || ask(ADDRESS).is_ok());
 
         // The Service goes: nothing is announced any more.
         corner.delete("Service", "web");
         until("it is not in the file any more", || {
             edges[left].is_ready().is_none()
         });
-        until("nobody has the address", || ask().is_err());
+        until("nobody has the address", || ask(ADDRESS).is_err());
+    });
+}
+
+/// A node serves its own pods only, and the last one of the node that has the address ends.
+fn an_address_leaves_its_node_before_the_port_of_the_last_local_pod_is_closed() {
+    with_its_own_server("emptied", |corner| {
+        make_the_kinds(corner.plane);
+        let_nodes_read(corner);
+        let addresses = json!({"addresses": [format!("{OF_PODS}/32")]});
+        pool(corner, "edge", addresses);
+        let pods = Backends::start(corner, 2);
+        corner.be_published(&[]);
+        let mut edges = ["a", "b"].map(|name| Edge::prepare(corner, name));
+        for edge in &mut edges {
+            edge.node.start_controller_alone();
+            edge.start_announcer();
+            edge.start_dataplane();
+        }
+        let strict = service("web", 80, "  externalTrafficPolicy: Local\n").replace(
+            "{name: web}",
+            "{name: web, annotations: {ballast.dev/external-traffic-policy-mode: strict}}",
+        );
+        corner.apply(&strict);
+        let on = |which: &[usize]| {
+            let pods = which.iter().map(|&one| {
+                let name: &str = &edges[one].node.name;
+                (pods.addresses[one].to_string(), name)
+            });
+            corner.apply(&slice_on("web", &pods.collect::<Vec<_>>()));
+        };
+        on(&[0, 1]);
+        for edge in &edges {
+            until("the data plane listens", || edge.is_ready() == Some(true));
+        }
+        let holders = || (0..2).filter(|&one| edges[one].state() == "held");
+        until("one node has it", || holders().count() == 1);
+        until("clients are answered", || ask(OF_PODS).is_ok());
+        let client = Client::start(|| connect(OF_PODS).map(drop));
+        for _ in 0..MOVES {
+            let from = holders().next().expect("a node");
+            on(&[1 - from]);
+            until("the other node has it", || holders().eq([1 - from]));
+            until("its port is closed", || {
+                edges[from].node.content()["services"][0]["endpoints"].is_null()
+            });
+            let (left, written) = edges[from].left_and_written();
+            println!("the table was written {} ms after it left", written - left);
+            assert!(left <= written, "{left} and {written}");
+            edges[from].node.until_in_force();
+            on(&[0, 1]);
+            until("it serves again", || edges[from].is_ready() == Some(true));
+        }
+        let (answered, failed, longest) = client.end();
+        println!("{MOVES} moves: {answered} connected, {failed} not, {longest:?} without one");
+        assert!(answered > 0 && failed == 0, "{answered} and {failed}");
+        assert!(longest < Duration::from_secs(2), "{longest:?}");
     });
 }
 
 /// A cordon moves nothing, and no client notices it.
 fn cordon(corner: &Corner<'_>, edge: &Edge<'_>) {
-    let client = Client::start();
+    let client = Client::start(|| ask(ADDRESS).map(drop));
     for is_cordoned in [true, false] {
         let patch = json!({"spec": {"unschedulable": is_cordoned}});
         corner.patch("Node", &edge.node.name, &patch);
@@ -268,8 +338,13 @@ fn cordon(corner: &Corner<'_>, edge: &Edge<'_>) {
     assert!(answered > 0 && failed == 0, "{answered} and {failed}");
 }
 
-tests![an_address_is_on_one_node_that_serves_and_moves_when_that_one_leaves_or_dies];
+tests![
+    an_address_is_on_one_node_that_serves_and_moves_when_that_one_leaves_or_dies,
+    an_address_leaves_its_node_before_the_port_of_the_last_local_pod_is_closed,
+];
 
 const ADDRESS: &str = "10.88.250.10";
+const OF_PODS: &str = "10.88.250.11";
+const MOVES: u32 = 4;
 /// 32 bytes.
 const KEY: &str = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=\n";

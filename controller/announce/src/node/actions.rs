@@ -49,6 +49,8 @@ pub enum Action {
         interface: u32,
         /// The address.
         address: IpAddr,
+        /// Whether its connections end with it.
+        ends: bool,
     },
     /// Tell people.
     Tell(Event),

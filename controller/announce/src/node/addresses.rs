@@ -131,7 +131,9 @@ impl Node {
     pub fn set_addresses(&mut self, now: Duration, present: &[Present]) {
         let is_first = !std::mem::replace(&mut self.has_looked, true);
         let removals = self.actions.iter().filter_map(|action| match action {
-            Action::Remove { interface, address } => Some((*interface, *address)),
+            Action::Remove {
+                interface, address, ..
+            } => Some((*interface, *address)),
             _ => None,
         });
         let removals: BTreeSet<(u32, IpAddr)> = removals.collect();
@@ -152,7 +154,12 @@ impl Node {
                 true if is_first => self.actions.push(Action::Renew { interface, address }),
                 true => {}
                 false => {
-                    self.actions.push(Action::Remove { interface, address });
+                    let ends = false;
+                    self.actions.push(Action::Remove {
+                        interface,
+                        address,
+                        ends,
+                    });
                     self.actions.push(Action::Tell(Event::Left(address)));
                 }
             }
@@ -412,7 +419,12 @@ impl Node {
                     Vec::new()
                 }
                 (Act::Release, _) => {
-                    self.actions.push(Action::Remove { interface, address });
+                    let ends = self.is_chosen(interface, address);
+                    self.actions.push(Action::Remove {
+                        interface,
+                        address,
+                        ends,
+                    });
                     *self.counters.moves.entry("given-up").or_default() += 1;
                     Vec::new()
                 }
@@ -421,6 +433,14 @@ impl Node {
             self.actions
                 .extend(frames.map(|bytes| Action::Frame { interface, bytes }));
         }
+    }
+
+    /// Whether the interface is still the one for the address. Else the address may come back on another one, and its connections with it.
+    fn is_chosen(&self, interface: u32, address: IpAddr) -> bool {
+        self.in_file(address).is_none_or(|one| {
+            let chosen = self.network.choose(address, &one.interface);
+            chosen.is_some_and(|chosen| chosen.index == interface)
+        })
     }
 
     fn release(&mut self, now: Duration, address: IpAddr) {

@@ -8,11 +8,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::sync::{Notify, mpsc, watch};
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::{Instant, sleep, timeout};
 
+use super::connections;
 use super::netlink::{Failed, Found, Netlink, Origin};
 use super::packets::Packets;
+use crate::file::MOST_ADDRESSES;
 use crate::frames;
 use crate::network::{Network, Route};
 use crate::node::Action;
@@ -111,6 +113,8 @@ pub(super) struct Worker {
 struct Past {
     cannot_remove: BTreeSet<IpAddr>,
     cannot_renew: BTreeSet<IpAddr>,
+    /// The kernel ends no connections, and that was told.
+    cannot_end: bool,
     /// Those that something else put on an interface. They stay there.
     foreign: BTreeSet<(u32, IpAddr)>,
     /// Those that the kernel did not put on an interface. They are not announced.
@@ -129,43 +133,54 @@ impl Worker {
         refused: mpsc::UnboundedSender<Refusal>,
     ) {
         let mut past = Past::default();
+        let mut batch = Vec::new();
         loop {
-            if past.waiting.len() >= WAIT_AT_ONCE || acts.is_empty() {
+            if acts.is_empty() {
                 self.send_waiting(&mut past).await;
             }
-            let Some(action) = acts.recv().await else {
+            if acts.recv_many(&mut batch, AT_ONCE).await == 0 {
                 return;
-            };
-            let done = match action {
-                Action::Add { interface, address } => {
-                    let done = self.add(&mut past, interface, address).await;
-                    if let Err(error) = &done {
-                        refused.send((interface, address, error.to_string())).ok();
-                    }
-                    done
+            }
+            end_connections(&mut past, &batch).await;
+            for action in batch.drain(..) {
+                if past.waiting.len() >= WAIT_AT_ONCE {
+                    self.send_waiting(&mut past).await;
                 }
-                Action::Renew { interface, address } => {
-                    self.renew(&mut past, interface, address).await
+                let done = self.carry_out(&mut past, action, &refused).await;
+                let is_answered = !matches!(done, Err(Failed::Silent));
+                self.answered
+                    .fetch_add(u64::from(is_answered), Ordering::AcqRel);
+                self.done.fetch_add(1, Ordering::AcqRel);
+            }
+        }
+    }
+
+    async fn carry_out(
+        &self,
+        past: &mut Past,
+        action: Action,
+        refused: &mpsc::UnboundedSender<Refusal>,
+    ) -> Result<(), Failed> {
+        match action {
+            Action::Add { interface, address } => {
+                let done = self.add(past, interface, address).await;
+                if let Err(error) = &done {
+                    refused.send((interface, address, error.to_string())).ok();
                 }
-                Action::Remove { interface, address } => {
-                    self.remove(&mut past, interface, address).await
+                done
+            }
+            Action::Renew { interface, address } => self.renew(past, interface, address).await,
+            Action::Remove {
+                interface, address, ..
+            } => self.remove(past, interface, address).await,
+            Action::Frame { interface, bytes } => {
+                if let Some(claim) = frames::claim(&bytes) {
+                    self.announce(past, interface, claim.address, bytes).await;
                 }
-                Action::Frame { interface, bytes } => {
-                    if let Some(claim) = frames::claim(&bytes) {
-                        self.announce(&mut past, interface, claim.address, bytes)
-                            .await;
-                    }
-                    Ok(())
-                }
-                // `Life::go_on` carries these out itself.
-                Action::Send(..) | Action::Probe { .. } | Action::Locate(_) | Action::Tell(_) => {
-                    Ok(())
-                }
-            };
-            let is_answered = !matches!(done, Err(Failed::Silent));
-            self.answered
-                .fetch_add(u64::from(is_answered), Ordering::AcqRel);
-            self.done.fetch_add(1, Ordering::AcqRel);
+                Ok(())
+            }
+            // `Life::go_on` carries these out itself.
+            Action::Send(..) | Action::Probe { .. } | Action::Locate(_) | Action::Tell(_) => Ok(()),
         }
     }
 
@@ -262,6 +277,30 @@ impl Worker {
     }
 }
 
+/// Ends the connections of the addresses that these actions remove. It is done for all of them at once, since the kernel lists the
+/// connections of all addresses.
+async fn end_connections(past: &mut Past, actions: &[Action]) {
+    let leaving = actions.iter().filter_map(|action| match action {
+        Action::Remove {
+            interface,
+            address,
+            ends: true,
+        } => (!past.foreign.contains(&(*interface, *address))).then_some(*address),
+        _ => None,
+    });
+    let leaving: BTreeSet<IpAddr> = leaving.collect();
+    if leaving.is_empty() {
+        return;
+    }
+    // There may be very many, and datagrams of the members do not wait.
+    let ended = spawn_blocking(move || connections::end(&leaving)).await;
+    if let Err(error) = ended.map_err(io::Error::other).flatten()
+        && !std::mem::replace(&mut past.cannot_end, true)
+    {
+        tracing::warn!(%error, "cannot end the connections of an address that this node gives up; they go on until the patience of both sides ends");
+    }
+}
+
 /// The error of an action, if the same action at this address has not failed since it was done last. `failing`: where it fails.
 fn begins_to_fail<'e>(
     failing: &mut BTreeSet<IpAddr>,
@@ -313,6 +352,8 @@ fn is_full(error: &io::Error) -> bool {
 /// Looks are no more frequent.
 const LOOK_PAUSE: Duration = Duration::from_millis(100);
 const LOOK_ANYWAY: Duration = Duration::from_secs(10);
+/// So many actions are taken together at most: a file has no more addresses.
+const AT_ONCE: usize = MOST_ADDRESSES;
 /// So many frames at most wait for addresses that the kernel takes in at once.
 const WAIT_AT_ONCE: usize = 32;
 /// After this time addresses are announced anyway: the second announcement is not far.
