@@ -274,10 +274,7 @@ async fn open(
             "no route is for the name that it asks for",
         ))),
         Some(SniMatch::Terminate) | None => {
-            let tls = at.plan.tls.frontend(at.frontend.name());
-            connection.accept_tls(&at.frontend, tls, first).await?;
-            at.follow(connection)?;
-            connection.keep_to_client_auth(at)?;
+            connection.accept_tls(at, first).await?;
             Ok(Opened::Plain(Vec::new()))
         }
     }
@@ -320,7 +317,8 @@ fn service_in(
             let same = services.find(|service| Arc::ptr_eq(service.state(), before.state()));
             Some(same.map_or_else(|| choose(connection, backends), Arc::clone))
         }
-        // The frontend is gone, or the client's server name has decided, which is not kept.
+        // The frontend is gone or shuts the client out, which came in before that, or the client's server name has decided, which
+        // is not kept.
         _ => plan.service(before.state().name()).map(Arc::clone),
     };
     service.map(Some).ok_or(Refusal::NoEndpoint)

@@ -1,7 +1,5 @@
 //! TLS that ends at the frontend: the handshake with the client.
 
-use std::sync::Arc;
-
 use ballast_core::handshake::HandshakeResult;
 use ballast_core::hello::ClientHello;
 use ballast_core::plan::Frontend;
@@ -9,7 +7,7 @@ use ballast_core::plan::Frontend;
 use super::Entrance;
 use super::preamble::HeaderError;
 use super::reject::RejectReason;
-use crate::net::tls::{HandshakeError, HelloError, ServerTls, Session, read_hello};
+use crate::net::tls::{HandshakeError, HelloError, Session, read_hello};
 use crate::worker::Connection;
 
 impl Connection {
@@ -38,22 +36,24 @@ impl Connection {
 
     /// Completes the handshake with the client, whose first bytes these are. Without a configuration it is refused: something
     /// that the frontend needs is missing.
-    pub(crate) async fn accept_tls(
+    pub(super) async fn accept_tls(
         &mut self,
-        frontend: &Frontend,
-        tls: Option<&Arc<ServerTls>>,
+        at: &mut Entrance,
         bytes: Vec<u8>,
     ) -> Result<(), RejectReason> {
+        let tls = at.plan.tls.frontend(at.frontend.name());
         let session = tls.and_then(|tls| Session::server(tls, bytes, &self.worker.tls));
         let Some(mut session) = session.map(Box::new) else {
             let missing = HandshakeError::of(HandshakeResult::Other, "no certificate can be used");
             return Err(RejectReason::Handshake(missing));
         };
         let now = self.worker.shared.clock.now();
-        let until = now.after(frontend.preamble_timeout());
+        let until = now.after(at.frontend.preamble_timeout());
         let poller = &self.worker.tools.poller;
         let shaken = session.handshake(self.socket.stream(), poller, until).await;
         shaken.map_err(RejectReason::Handshake)?;
+        at.follow(self)?;
+        at.keeps_client_auth(&session)?;
         let result = if session.is_resumed() {
             HandshakeResult::Resumed
         } else {
@@ -63,20 +63,19 @@ impl Connection {
         self.socket.secure(session);
         Ok(())
     }
+}
 
+impl Entrance {
     /// Refuses a client that has shown its certificate, or none, by rules that a table has replaced during the handshake.
-    pub(super) fn keep_to_client_auth(&self, at: &Entrance) -> Result<(), RejectReason> {
-        let Some(session) = self.socket.session() else {
-            return Ok(());
-        };
-        let tls = at.plan.tls.frontend(at.frontend.name());
+    fn keeps_client_auth(&self, session: &Session) -> Result<(), RejectReason> {
+        let tls = self.plan.tls.frontend(self.frontend.name());
         let is_same = tls.is_some_and(|tls| tls.policy() == session.policy());
-        if at.frontend.client_auth().is_none() || is_same {
+        if self.frontend.client_auth().is_none() || is_same {
             return Ok(());
         }
         Err(RejectReason::Handshake(HandshakeError::of(
             HandshakeResult::Other,
-            "the rules for certificates of clients changed during the handshake",
+            "what the frontend asks of clients' certificates changed during the handshake",
         )))
     }
 }

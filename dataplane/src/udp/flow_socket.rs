@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use ballast_core::flow::{FlowId, HandedHeader, Local};
-use ballast_core::preamble::{Addresses, Transport};
+use ballast_core::preamble::{self, Addresses, Parsed, Transport, Versions};
 use ballast_core::service::Service;
 use ballast_core::table::{DatagramHeader, SendProxyUdp};
 use rustix::event::epoll::{self, EventData, EventFlags};
@@ -39,8 +39,19 @@ pub(super) struct Segments {
 #[derive(Debug)]
 struct Header {
     rule: DatagramHeader,
-    /// Empty once the one datagram that needs a header was sent.
     bytes: Box<[u8]>,
+    /// Whether the one datagram that needs the header was sent.
+    is_sent: bool,
+}
+
+impl Header {
+    /// The two ends that it names.
+    fn addresses(&self) -> Option<Addresses> {
+        match preamble::step(&self.bytes, Versions::V2, Transport::Udp) {
+            Parsed::Header(header) => Some(header.addresses),
+            _ => None,
+        }
+    }
 }
 
 /// Whether the kernel may fragment large datagrams. If it has not been set so yet, the variant names the protocol of the
@@ -76,26 +87,34 @@ impl FlowSocket {
         watch: BorrowedFd<'_>,
         flow: FlowId,
     ) -> io::Result<Self> {
-        let header = rule.and_then(|rule| {
-            let (bytes, on) = match header {
-                Some(header) if header.is_for_one => (header.bytes, SendProxyUdp::First),
-                Some(header) => (header.bytes, SendProxyUdp::Every),
-                // It was sent already, unless the process before sent none, which the process did not say.
-                None if rule.on == SendProxyUdp::First => (Vec::new(), SendProxyUdp::First),
-                None => return None,
+        let header = header.zip(rule).map(|(handed, rule)| {
+            let on = match handed.is_for_one {
+                true => SendProxyUdp::First,
+                false => SendProxyUdp::Every,
             };
-            let rule = DatagramHeader { on, ..rule };
-            let bytes = bytes.into();
-            Some(Box::new(Header { rule, bytes }))
+            Box::new(Header {
+                rule: DatagramHeader { on, ..rule },
+                is_sent: handed.bytes.is_empty(),
+                bytes: handed.bytes.into(),
+            })
         });
         Self::watched(socket, header, endpoint, watch, flow)
     }
 
-    /// Carries the PROXY header from now on as this service, in a new table, has it.
+    /// Carries the PROXY header from now on as this service, in a new table, has it. A flow that has no header yet takes `ends`: what
+    /// another proxy said of its destination is not known any more.
     pub(super) fn revise(&mut self, worker: &Worker, service: &Service, ends: Addresses) {
-        let before = self.header.as_ref().map(|header| header.rule);
-        if before != service.spec().datagram_header() {
-            self.header = header(worker, service, ends);
+        let rule = self.header.as_ref().map(|header| header.rule);
+        if rule == service.spec().datagram_header() {
+            return;
+        }
+        let before = self.header.take();
+        let known = before.as_ref().and_then(|before| before.addresses());
+        self.header = header(worker, service, known.unwrap_or(ends));
+        if let (Some(header), Some(before)) = (&mut self.header, before) {
+            // The endpoint has got one header already.
+            header.is_sent = header.rule.on == SendProxyUdp::First
+                && (before.is_sent || before.rule.on == SendProxyUdp::Every);
         }
     }
 
@@ -129,24 +148,27 @@ impl FlowSocket {
         let Self { socket, header, .. } = self;
         // The kernel would go on reporting it here for as long as the next process has it.
         epoll::delete(watch, &socket).ok();
-        let header = header.filter(|header| !header.bytes.is_empty());
         let header = header.map(|header| HandedHeader {
-            bytes: header.bytes.into(),
             is_for_one: header.rule.on == SendProxyUdp::First,
+            bytes: match header.is_sent {
+                true => Vec::new(),
+                false => header.bytes.into(),
+            },
         });
         (socket, header)
     }
 
     /// Whether each datagram, or the next one, needs a PROXY header.
     pub(super) fn has_header(&self) -> bool {
-        self.header
-            .as_ref()
-            .is_some_and(|header| !header.bytes.is_empty())
+        self.header.as_ref().is_some_and(|header| !header.is_sent)
     }
 
     /// Sends one datagram, or a group that the kernel segments.
     pub(super) fn send(&mut self, bytes: &[u8], segment: Option<u16>) -> io::Result<()> {
-        let head = self.header.as_ref().map_or(&[][..], |header| &header.bytes);
+        let head = match &self.header {
+            Some(header) if !header.is_sent => &header.bytes[..],
+            _ => &[],
+        };
         if self.fragmentation != Fragmentation::Allowed
             && head.len() + bytes.len() > NEVER_FRAGMENTED
         {
@@ -163,10 +185,8 @@ impl FlowSocket {
             ..Outgoing::default()
         };
         datagrams::send(&self.socket, &outgoing)?;
-        if let Some(header) = &mut self.header
-            && header.rule.on == SendProxyUdp::First
-        {
-            header.bytes = Box::default();
+        if let Some(header) = &mut self.header {
+            header.is_sent = header.rule.on == SendProxyUdp::First;
         }
         Ok(())
     }
@@ -211,8 +231,11 @@ fn connected(local: Local, endpoint: SocketAddr) -> io::Result<Socket> {
 fn header(worker: &Worker, service: &Service, ends: Addresses) -> Option<Box<Header>> {
     let rule = service.spec().datagram_header()?;
     let bytes = send_proxy::header(worker, service, Transport::Udp, || Some(ends), None, None);
-    let bytes = bytes.into();
-    Some(Box::new(Header { rule, bytes }))
+    Some(Box::new(Header {
+        rule,
+        bytes: bytes.into(),
+        is_sent: false,
+    }))
 }
 
 /// A datagram of this size fits into the smallest packets that IPv6 allows, even with a header or two.

@@ -61,7 +61,7 @@ pub(crate) enum Order {
     ForgetLongest(Arc<[Arc<ServiceState>]>, Arc<[Arc<EndpointState>]>),
     /// Drop the reference to the plan that was replaced.
     NewPlan,
-    /// Give the existing flows the idle timeouts of the plan in force.
+    /// Give the existing flows the idle timeouts and the PROXY headers of the plan in force.
     ReviseFlows,
     /// Close the idle connections whose clients the plan in force does not let in.
     LookAtClients,

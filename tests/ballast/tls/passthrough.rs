@@ -154,7 +154,6 @@ fn the_endpoint_is_told_the_name_in_a_proxy_header() {
     assert_eq!(tls.echo(b"hello").unwrap(), b"hello");
 }
 
-/// A table of a tls frontend with these routes, and services whose endpoints end TLS, each with a certificate of its own.
 #[test]
 fn a_client_whose_hello_is_not_whole_when_a_table_comes_belongs_to_that_table() {
     let papers = Papers::new();
@@ -186,6 +185,7 @@ fn a_client_whose_hello_is_not_whole_when_a_table_comes_belongs_to_that_table() 
     }
 }
 
+/// A table of a tls frontend with these routes, and services whose endpoints end TLS, each with a certificate of its own.
 fn table(papers: &Papers, routes: &str, default: &str) -> String {
     let mut services = String::new();
     for name in ["shop", "star", "h2", "other", "told"] {

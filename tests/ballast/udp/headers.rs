@@ -69,16 +69,18 @@ fn a_flow_carries_the_header_as_the_table_in_force_has_it() {
         ", send-proxy: v2",
         ", send-proxy: v2, send-proxy-udp: first",
     );
-    for (service, then) in [
-        (every, true),
-        ("", false),
-        (first, false),
-        (every, true),
-        ("", false),
+    // A flow that had a header gets none once more.
+    for (service, next_has, then) in [
+        (every, true, true),
+        ("", false, false),
+        (first, true, false),
+        (every, true, true),
+        (first, false, false),
+        ("", false, false),
     ] {
         ballast.swap(&table("", service));
         // Workers revise their flows soon after the swap.
-        ballast.until(|_| next().0 != service.is_empty());
+        ballast.until(|_| next().0 == next_has);
         // Another idle time revises flows again, and sends no header again.
         ballast.swap(&table(", timeouts: {idle: 50s}", service));
         for _ in 0..5 {
@@ -92,15 +94,15 @@ fn proxy_headers_are_taken_from_trusted_peers_and_broken_ones_are_dropped() {
     let server = UdpSocket::bind("127.0.0.1:0").expect("a socket");
     patient(&server);
     let address = server.local_addr().expect("an address");
-    let ballast = Ballast::serve(
-        &table(
+    let table = |more: &str| {
+        table(
             "127.0.0.1:0",
             ", accept-proxy: {from: [127.0.0.0/8]}, source-ranges: [192.0.2.0/24]",
-            ", send-proxy: v2",
+            &format!(", send-proxy: v2{more}"),
             &[address],
-        ),
-        1,
-    );
+        )
+    };
+    let ballast = Ballast::serve(&table(""), 1);
     let proxy = client(ballast.address());
     let told = Addresses {
         source: "192.0.2.9:999".parse().expect("an address"),
@@ -117,18 +119,25 @@ fn proxy_headers_are_taken_from_trusted_peers_and_broken_ones_are_dropped() {
             panic!("no header");
         };
         assert_eq!(header.addresses, told);
-        (heard[header.length..length].to_vec(), peer)
+        let payload = heard[header.length..length].to_vec();
+        (payload, peer, header.length)
     };
     proxy.send(b"without a header").expect("it is sent");
     proxy.send(&datagram[..20]).expect("it is sent");
     ballast.until(|ballast| dropped(ballast, Dropped::ProxyHeader) == 2);
     proxy.send(&datagram).expect("it is sent");
-    let (payload, peer) = hear_header();
+    let (payload, peer, length) = hear_header();
     assert_eq!(payload, b"hello");
     proxy.send(b"no header any more").expect("it is sent");
     assert_eq!(hear_header().0, b"no header any more");
     server.send_to(b"answer", peer).expect("it is sent");
     assert_eq!(hear(&proxy), b"answer");
+    // What the flow's first header said stays when a table adds a checksum.
+    ballast.swap(&table(", send-proxy-tlvs: [crc32c]"));
+    ballast.until(|_| {
+        proxy.send(b"and later").expect("it is sent");
+        hear_header().2 > length
+    });
 
     let foreign = Addresses {
         source: "203.0.113.9:999".parse().expect("an address"),

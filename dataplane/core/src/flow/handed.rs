@@ -52,7 +52,7 @@ pub struct HandedFlow {
     /// Whether another worker or process may have a flow at the same port, so that no new one may share it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_alone: bool,
-    /// The PROXY header that its datagrams still need.
+    /// The PROXY header of its datagrams.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub header: Option<HandedHeader>,
 }
@@ -60,8 +60,9 @@ pub struct HandedFlow {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct HandedHeader {
+    /// Empty: the one datagram that needed it was sent.
     pub bytes: Vec<u8>,
-    /// Whether only the next datagram needs it.
+    /// Whether only one datagram needs it.
     pub is_for_one: bool,
 }
 

@@ -1,5 +1,5 @@
 //! What a process knows that is in no table, for the next one: changes by hand, the results of checks, where clients went, what was
-//! counted, the keys of session tickets.
+//! counted, the keys of session tickets, certificates that are no longer in their files.
 //!
 //! It comes in parts, each a message of its own. What a process does not know is skipped, and what is missing is as after a
 //! restart. Present numbers (`cur`) and what is under way belong to each process.
@@ -424,8 +424,8 @@ const SESSIONS: &str = "sessions";
 const OF_A_PROCESS: [&str; 3] = ["idle_shared", "idle_private", "last_session"];
 /// Checks or counters of a part: a megabyte or two.
 const ITEMS: usize = 2_000;
-/// Certificates of a part.
-const CERTIFICATES: usize = 100;
+/// Certificates of a part: each of their three files may have a megabyte.
+const CERTIFICATES: usize = 5;
 /// Clients of a part.
 const CLIENTS: usize = 20_000;
 /// A client takes more bytes than this in a message, of which the hash of its endpoint, a number of 64 bits, takes 19 or 20.
@@ -624,7 +624,7 @@ mod tests {
                 .iter()
                 .filter(|part| !part.certificates.is_empty())
                 .count(),
-            3
+            50
         );
         assert_eq!(sent(parts).certificates, all);
     }

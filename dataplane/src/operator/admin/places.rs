@@ -1,4 +1,5 @@
-//! The places for connections to the admin addresses. One client has a share of them only, so that it cannot keep others out.
+//! The places for connections to the admin addresses. One client has a share of them only, so that it does not keep
+//! clients of other addresses out.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

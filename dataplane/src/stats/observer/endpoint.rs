@@ -110,8 +110,12 @@ impl ObservedEndpoint {
             address: endpoint.address(),
             sid: self.sid,
             status: status(kind, check.as_deref()),
-            // Also while an operator has taken it out.
-            is_backup: table.state == State::Backup,
+            is_backup: match endpoint.state() {
+                State::Backup => true,
+                State::Ready => false,
+                // It was taken out, and is one of these all the same.
+                State::Disabled | State::Draining => table.state == State::Backup,
+            },
             closes_loop: endpoint.closes_loop(),
             idle_safe,
             idle_unsafe,

@@ -1,4 +1,4 @@
-//! What goes along with the sockets: changes by hand, health, affinity, counters, the keys of session tickets.
+//! What goes along with the sockets: changes by hand, health, affinity, counters, the keys of session tickets, certificates.
 
 use rustls::client::Resumption;
 use rustls::{ClientConfig, ClientConnection, HandshakeKind, StreamOwned};
