@@ -88,9 +88,10 @@ impl FlowSocket {
         flow: FlowId,
     ) -> io::Result<Self> {
         let header = header.zip(rule).map(|(handed, rule)| {
-            let on = match handed.is_for_one {
-                true => SendProxyUdp::First,
-                false => SendProxyUdp::Every,
+            let on = if handed.is_for_one {
+                SendProxyUdp::First
+            } else {
+                SendProxyUdp::Every
             };
             Box::new(Header {
                 rule: DatagramHeader { on, ..rule },
@@ -150,9 +151,10 @@ impl FlowSocket {
         epoll::delete(watch, &socket).ok();
         let header = header.map(|header| HandedHeader {
             is_for_one: header.rule.on == SendProxyUdp::First,
-            bytes: match header.is_sent {
-                true => Vec::new(),
-                false => header.bytes.into(),
+            bytes: if header.is_sent {
+                Vec::new()
+            } else {
+                header.bytes.into()
             },
         });
         (socket, header)
