@@ -41,7 +41,7 @@ fn line_up(ballast: &Ballast) -> Client {
     client
 }
 
-pub(crate) fn waiting(ballast: &Ballast) -> usize {
+fn waiting(ballast: &Ballast) -> usize {
     ballast.running.shared().live.plan().services()[0]
         .state()
         .queue()

@@ -15,7 +15,7 @@ use ballast_core::http::Framing;
 use ballast_core::http1::ResponseKind;
 use ballast_core::http2::ErrorCode;
 use ballast_core::service::Service;
-use ballast_core::table::{HttpVersion, OnGone};
+use ballast_core::table::HttpVersion;
 
 use super::account::Account;
 use super::idle_policy::IdlePolicy;
@@ -476,15 +476,10 @@ impl Exchange<'_, '_> {
 }
 
 /// The service of the same name. A request is written for one version of HTTP, and its connections belong to one client or to all:
-/// where that has changed, the request stays with the service as it was. So it does where the service is gone, as the requests
-/// under way do, unless those were cut.
+/// where that has changed, the request stays with the service as it was.
 fn service_in(plan: &WorkerPlan, before: &Service) -> Result<Option<Arc<Service>>, Refusal> {
-    let Some(service) = plan.service(before.state().name()) else {
-        return match before.spec().on_removed {
-            OnGone::Keep => Ok(None),
-            OnGone::Close => Err(Refusal::NoEndpoint),
-        };
-    };
+    let service = plan.service(before.state().name());
+    let service = service.ok_or(Refusal::NoEndpoint)?;
     let (now, before) = (service.spec(), before.spec());
     let is_alike =
         now.http_version() == before.http_version() && now.send_proxy == before.send_proxy;

@@ -7,7 +7,6 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::http::wire::{Endpoint, Wire, ok, response, routed, service_of, table};
-use crate::queue::waiting;
 use support::Ballast;
 use support::peers::{End, is_for_figures};
 
@@ -148,35 +147,6 @@ fn the_next_request_of_an_open_connection_is_served_by_the_new_table() {
     client.send("GET / HTTP/1.1\r\nHost: a\r\nX: y\r\nZ: z\r\n\r\n");
     assert_eq!(client.response().status, 431);
     client.assert_ends(End::Clean, "after 431");
-}
-
-#[test]
-fn a_request_that_waits_for_a_service_which_another_replaces_is_served() {
-    for (on_removed, expected) in [("keep", 200), ("close", 503)] {
-        let (go, going) = mpsc::channel();
-        let going = Arc::new(std::sync::Mutex::new(going));
-        let old = Endpoint::answering(move |_| {
-            going.lock().expect("no panic").recv().ok();
-            ok("old")
-        });
-        let new = Endpoint::saying("new");
-        let replaced = format!(
-            "{{name: a, on-removed: {on_removed}, timeouts: {{queue: 60s}}, endpoints: [{{address: \"{}\", max-connections: 1}}]}}",
-            old.address
-        );
-        let ballast = Ballast::serve(&routed(", default: {service: a}", &[&replaced]), 1);
-        let [mut first, mut second] = [(); 2].map(|()| Wire::to(ballast.address()));
-        first.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
-        ballast.until(|ballast| ballast.in_flight() == 1);
-        second.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
-        ballast.until(|ballast| waiting(ballast) == 1);
-        let service = service_of("b", "", &[new.address]);
-        ballast.swap(&routed(", default: {service: b}", &[&service]));
-        go.send(()).expect("an endpoint");
-        go.send(()).expect("an endpoint");
-        assert_eq!(second.response().status, expected, "{on_removed}");
-        assert_eq!(second.get("/").text(), "new");
-    }
 }
 
 #[test]
