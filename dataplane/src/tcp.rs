@@ -111,6 +111,10 @@ async fn run_http(
     is_trusted: bool,
 ) {
     let first = match Box::pin(open(&mut connection, &mut at, is_trusted)).await {
+        // The frontend may have another protocol by now.
+        Ok(Opened::Plain(_)) if !matches!(at.frontend.serves(), Serves::Http(_)) => {
+            return connection.reject(RejectReason::Refused(Refusal::NoEndpoint));
+        }
         Ok(Opened::Plain(first)) => first,
         Ok(Opened::Relay(unopened)) => {
             let relayed = run(connection, at, Start::Opened(unopened));

@@ -148,11 +148,12 @@ fn revises_flows(frontend: &Frontend, old: &Plan) -> bool {
                 && before.spec().datagram_header() != service.spec().datagram_header()
         })
     };
-    let before = frontend.sockets().iter().find_map(|key| old.frontend(key));
+    let sockets = frontend.sockets().iter();
+    let mut before = sockets.filter_map(|key| old.frontend(key));
+    let before = before.find(|before| Arc::ptr_eq(before.state(), frontend.state()));
     before.is_some_and(|before| {
-        Arc::ptr_eq(before.state(), frontend.state())
-            && (before.spec().timeouts.idle != frontend.spec().timeouts.idle
-                || backends.services().any(has_other_header))
+        before.spec().timeouts.idle != frontend.spec().timeouts.idle
+            || backends.services().any(has_other_header)
     })
 }
 

@@ -301,6 +301,7 @@ mod tests {
             header: Some(HandedHeader {
                 bytes: b"\r\n".into(),
                 is_for_one: true,
+                ..HandedHeader::default()
             }),
         }
     }

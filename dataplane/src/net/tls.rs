@@ -113,9 +113,9 @@ impl Configs {
         served.flat_map(move |served| served::warnings(frontend, served, now))
     }
 
-    /// The certificates whose files no longer fit one another, for the next process.
-    pub(crate) fn lend_certificates(&self) -> Vec<handover::KeptCertificate> {
-        self.certificates.lend_kept()
+    /// The certificates whose files no longer fit one another, for the next process. `folder` is that of the table.
+    pub(crate) fn lend_certificates(&self, folder: &Path) -> Vec<handover::KeptCertificate> {
+        self.certificates.lend_kept(folder)
     }
 
     /// Why no TLS is spoken with the endpoints of this service, though the table asks for it.
@@ -135,16 +135,23 @@ impl Configs {
         let others = (frontend.services().any(is_reached) || frontend.answers_itself())
             .then(|| "the other routes are served".to_owned());
         for name in frontend.services() {
-            let is_known = |known: &Problem| known.part == Part::Service(name.clone());
-            if let Some(why) = self.why_not_with(name)
-                && !found.iter().any(is_known)
-            {
-                let why = format!("service {name}: {why}; its endpoints are not connected to");
-                found.push(Problem::new(
-                    Part::Service(name.clone()),
-                    why,
+            let (why, served) = match self.services.get(name) {
+                Some(Err(why)) => (
+                    format!("service {name}: {why}; its endpoints are not connected to"),
                     others.clone(),
-                ));
+                ),
+                Some(Ok(tls)) => match tls.problem() {
+                    Some(why) => (
+                        format!("service {name}: {why}"),
+                        Some("its endpoints are connected to".to_owned()),
+                    ),
+                    None => continue,
+                },
+                None => continue,
+            };
+            let part = Part::Service(name.clone());
+            if !found.iter().any(|known| known.part == part) {
+                found.push(Problem::new(part, why, served));
             }
         }
         found
@@ -220,12 +227,12 @@ impl Compiler {
     /// The configurations of `plan` with certificates of the process before, where this one has compiled `configs` without them.
     pub(crate) fn resume_certificates(
         &self,
-        kept: &[handover::KeptCertificate],
+        (kept, folder): (&[handover::KeptCertificate], &Path),
         plan: &Plan,
         files: &NamedFiles,
         mut configs: Configs,
     ) -> Configs {
-        if !configs.certificates.resume(kept, &self.provider) {
+        if !configs.certificates.resume(kept, folder, &self.provider) {
             return configs;
         }
         self.compile(plan, files, &configs)

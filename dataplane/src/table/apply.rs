@@ -529,7 +529,7 @@ impl Apply {
             Ok(ready) => ready,
             Err(why) => return self.give_up(why).await,
         };
-        let kept = &state.certificates;
+        let kept = (&*state.certificates, &*self.intake.folder());
         let compiled = self.tls.resume_certificates(kept, &plan, &files, compiled);
         self.takeover = Some((takeover, compiled));
         if let Some(tickets) = &state.tickets {
@@ -557,7 +557,7 @@ impl Apply {
         let tickets = self.tls.lend_tickets(Instant::now());
         let now = self.shared.clock.now();
         let parts = panics::catch(|| {
-            let certificates = serving.tls.lend_certificates();
+            let certificates = serving.tls.lend_certificates(&self.intake.folder());
             State::parts(&serving.plan, tickets, &certificates, now)
         });
         if known.send(parts.unwrap_or_default()).is_err() {

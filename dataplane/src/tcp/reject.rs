@@ -4,6 +4,7 @@ use ballast_core::admit::Refusal;
 use ballast_core::handshake::HandshakeResult;
 use ballast_core::pick::Key;
 
+use super::admission::is_trusted;
 use super::{Entrance, preamble};
 use crate::access::WaitPhase;
 use crate::connect::Unserved;
@@ -38,6 +39,7 @@ impl Connection {
         &mut self,
         at: &mut Entrance,
     ) -> Result<Vec<u8>, RejectReason> {
+        let peer = self.key.client();
         let header = preamble::read(self.socket.stream(), &at.frontend).await;
         let header = header.map_err(RejectReason::Header)?;
         if let Some(client) = header.client {
@@ -53,6 +55,10 @@ impl Connection {
             .borrow_mut()
             .set_client(self.slot, client);
         at.follow(self)?;
+        if !is_trusted(&at.frontend, peer) {
+            // A table has taken away the trust by which the header was read.
+            return Err(RejectReason::Refused(Refusal::SourceRange));
+        }
         let now = self.worker.shared.clock.now();
         self.admission
             .identify(at.frontend.limits(), client.ip(), now)

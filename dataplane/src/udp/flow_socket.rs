@@ -40,11 +40,16 @@ pub(super) struct Segments {
 struct Header {
     rule: DatagramHeader,
     bytes: Box<[u8]>,
-    /// Whether the one datagram that needs the header was sent.
-    is_sent: bool,
+    /// Whether a datagram with it was sent.
+    was_sent: bool,
 }
 
 impl Header {
+    /// Whether the next datagram carries it.
+    fn is_due(&self) -> bool {
+        self.rule.on == SendProxyUdp::Every || !self.was_sent
+    }
+
     /// The two ends that it names.
     fn addresses(&self) -> Option<Addresses> {
         match preamble::step(&self.bytes, Versions::V2, Transport::Udp) {
@@ -78,25 +83,28 @@ impl FlowSocket {
         Self::watched(socket.into(), header, endpoint, watch, flow)
     }
 
-    /// Goes on with the socket of a flow of another process, which is connected to `endpoint`. `rule` is that of the flow's
-    /// service here.
+    /// Goes on with the socket of a flow of another process, which is connected to `endpoint`.
     pub(super) fn adopt(
         socket: OwnedFd,
-        (header, rule): (Option<HandedHeader>, Option<DatagramHeader>),
+        header: Option<HandedHeader>,
         endpoint: SocketAddr,
         watch: BorrowedFd<'_>,
         flow: FlowId,
     ) -> io::Result<Self> {
-        let header = header.zip(rule).map(|(handed, rule)| {
-            let on = if handed.is_for_one {
-                SendProxyUdp::First
-            } else {
-                SendProxyUdp::Every
+        let header = header.map(|handed| {
+            let rule = DatagramHeader {
+                on: if handed.is_for_one {
+                    SendProxyUdp::First
+                } else {
+                    SendProxyUdp::Every
+                },
+                has_unique_id: handed.has_unique_id,
+                has_checksum: handed.has_checksum,
             };
             Box::new(Header {
-                rule: DatagramHeader { on, ..rule },
-                is_sent: handed.bytes.is_empty(),
+                rule,
                 bytes: handed.bytes.into(),
+                was_sent: handed.was_sent,
             })
         });
         Self::watched(socket, header, endpoint, watch, flow)
@@ -113,9 +121,7 @@ impl FlowSocket {
         let known = before.as_ref().and_then(|before| before.addresses());
         self.header = header(worker, service, known.unwrap_or(ends));
         if let (Some(header), Some(before)) = (&mut self.header, before) {
-            // The endpoint has got one header already.
-            header.is_sent = header.rule.on == SendProxyUdp::First
-                && (before.is_sent || before.rule.on == SendProxyUdp::Every);
+            header.was_sent = before.was_sent;
         }
     }
 
@@ -144,31 +150,30 @@ impl FlowSocket {
         })
     }
 
-    /// The socket, which nothing here watches any more, and the header that its datagrams still need.
+    /// The socket, which nothing here watches any more, and the header of its datagrams.
     pub(super) fn give(self, watch: BorrowedFd<'_>) -> (OwnedFd, Option<HandedHeader>) {
         let Self { socket, header, .. } = self;
         // The kernel would go on reporting it here for as long as the next process has it.
         epoll::delete(watch, &socket).ok();
         let header = header.map(|header| HandedHeader {
             is_for_one: header.rule.on == SendProxyUdp::First,
-            bytes: if header.is_sent {
-                Vec::new()
-            } else {
-                header.bytes.into()
-            },
+            was_sent: header.was_sent,
+            has_unique_id: header.rule.has_unique_id,
+            has_checksum: header.rule.has_checksum,
+            bytes: header.bytes.into(),
         });
         (socket, header)
     }
 
     /// Whether each datagram, or the next one, needs a PROXY header.
     pub(super) fn has_header(&self) -> bool {
-        self.header.as_ref().is_some_and(|header| !header.is_sent)
+        self.header.as_ref().is_some_and(|header| header.is_due())
     }
 
     /// Sends one datagram, or a group that the kernel segments.
     pub(super) fn send(&mut self, bytes: &[u8], segment: Option<u16>) -> io::Result<()> {
         let head = match &self.header {
-            Some(header) if !header.is_sent => &header.bytes[..],
+            Some(header) if header.is_due() => &header.bytes[..],
             _ => &[],
         };
         if self.fragmentation != Fragmentation::Allowed
@@ -188,7 +193,7 @@ impl FlowSocket {
         };
         datagrams::send(&self.socket, &outgoing)?;
         if let Some(header) = &mut self.header {
-            header.is_sent = header.rule.on == SendProxyUdp::First;
+            header.was_sent = true;
         }
         Ok(())
     }
@@ -236,7 +241,7 @@ fn header(worker: &Worker, service: &Service, ends: Addresses) -> Option<Box<Hea
     Some(Box::new(Header {
         rule,
         bytes: bytes.into(),
-        is_sent: false,
+        was_sent: false,
     }))
 }
 

@@ -74,8 +74,7 @@ pub(super) fn adopt(
         let service = flows
             .endpoint(id)
             .and_then(|endpoint| service_of(frontend, endpoint));
-        let rule = service.and_then(|service| service.spec().datagram_header());
-        match FlowSocket::adopt(socket, (header, rule), flow.endpoint, watch, id) {
+        match FlowSocket::adopt(socket, header, flow.endpoint, watch, id) {
             Ok(mut socket) => {
                 if let (Some(service), Some(key)) = (service, flows.key(id)) {
                     socket.revise(worker, service, listener.ends(key, None));

@@ -5,6 +5,8 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
+use socket2::{Domain, Socket, Type};
+
 /// An answer, taken apart.
 #[derive(Debug)]
 pub(crate) struct Answer {
@@ -215,3 +217,14 @@ pub(crate) const USERS: &str = "anna:secret\nviktor:look:viewer\n";
 pub(crate) const ANNA: (&str, &str) = ("anna", "secret");
 /// A viewer.
 pub(crate) const VIKTOR: (&str, &str) = ("viktor", "look");
+
+/// A connection from 127.0.0.`client`.
+pub(crate) fn connect_from(client: u8, to: SocketAddr) -> TcpStream {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    let from = SocketAddr::from(([127, 0, 0, client], 0));
+    socket.bind(&from.into()).unwrap();
+    socket.connect(&to.into()).unwrap();
+    let wait = Some(Duration::from_secs(10));
+    socket.set_read_timeout(wait).unwrap();
+    socket.into()
+}

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::admin::client::{Request, connect, get};
+use crate::admin::client::{Request, connect, connect_from, get};
 use support::{Ballast, ask, named_server, table};
 
 #[test]
@@ -77,7 +77,15 @@ fn a_listener_hears_only_of_what_it_looks_at() {
 fn there_are_only_so_many_listeners_and_their_places_are_given_back() {
     let ballast = Ballast::serve("version: 1\n", 1);
     let admin = ballast.running.admin()[0];
-    let mut listeners: Vec<Listener> = (0..16).map(|_| Listener::at(admin, "/events")).collect();
+    let come = |client| Listener::over(connect_from(client, admin), "/events");
+    let mut listeners: Vec<Listener> = (0..4).map(|_| come(2)).collect();
+    // One client has a quarter of the places.
+    let mut fifth = connect_from(2, admin);
+    Request::new("GET", "/events").write(&mut fifth);
+    let mut line = [0; 12];
+    fifth.read_exact(&mut line).unwrap();
+    assert_eq!(line, *b"HTTP/1.1 503");
+    listeners.extend((3..6).flat_map(|client| (0..4).map(move |_| come(client))));
     listeners.iter_mut().for_each(|one| drop(one.next()));
     let got = get(admin, "/events");
     assert_eq!(got.status, 503);
@@ -118,7 +126,10 @@ struct Listener(BufReader<TcpStream>);
 
 impl Listener {
     fn at(admin: SocketAddr, address: &str) -> Self {
-        let mut stream = connect(admin).unwrap();
+        Self::over(connect(admin).unwrap(), address)
+    }
+
+    fn over(mut stream: TcpStream, address: &str) -> Self {
         Request::new("GET", address).write(&mut stream);
         let mut reader = BufReader::new(stream);
         let (mut head, mut line) = (String::new(), String::new());

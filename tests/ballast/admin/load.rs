@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use socket2::{Domain, Socket, Type};
 
-use crate::admin::client::{Request, get, many};
+use crate::admin::client::{Request, connect_from, get, many};
 use support::{Ballast, connect, echo_server, until};
 
 #[test]
@@ -56,17 +56,6 @@ fn is_open(admin: SocketAddr, stream: &TcpStream) -> bool {
         let fields: Vec<&str> = line.split_whitespace().collect();
         fields.get(1..3) == Some(&[&*ends[0], &*ends[1]]) && fields[3] == ESTABLISHED
     })
-}
-
-/// A connection from 127.0.0.`client`.
-fn connect_from(client: u8, to: SocketAddr) -> TcpStream {
-    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
-    let from = SocketAddr::from(([127, 0, 0, client], 0));
-    socket.bind(&from.into()).unwrap();
-    socket.connect(&to.into()).unwrap();
-    let wait = Some(Duration::from_secs(10));
-    socket.set_read_timeout(wait).unwrap();
-    socket.into()
 }
 
 #[test]

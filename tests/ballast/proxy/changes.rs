@@ -81,17 +81,27 @@ fn a_client_whose_header_is_not_whole_when_a_table_comes_belongs_to_that_table()
     let (source, destination) = ends("192.0.2.1:56324", "198.51.100.2:443");
     let line = v1(source, destination);
     let (first, rest) = line.split_at(20);
-    for (more, expected) in [("", "new"), (", source-ranges: [198.51.100.0/24]", "")] {
+    let open = table("", new);
+    for (next, expected) in [
+        (open.clone(), "new"),
+        (table(", source-ranges: [198.51.100.0/24]", new), ""),
+        // This peer may name nobody any more.
+        (
+            open.replace(TRUSTING, ", accept-proxy: {from: [10.0.0.0/8]}"),
+            "",
+        ),
+        (open.replace(TRUSTING, ""), ""),
+    ] {
         let mut client = ballast.connect();
         client.write_all(first).expect("a write");
         ballast.until(|ballast| ballast.running.shared().connections() == 1);
-        ballast.swap(&table(more, new));
+        ballast.swap(&next);
         client.write_all(rest).expect("a write");
         client.write_all(b"who?").ok();
         let mut heard = String::new();
         // Who is refused is reset, which the write may have noticed already.
         client.read_to_string(&mut heard).ok();
-        assert_eq!(heard, expected, "{more}");
+        assert_eq!(heard, expected, "{next}");
         ballast.swap(&table("", old));
     }
 }

@@ -1,12 +1,13 @@
 //! TLS to endpoints.
 
+use std::fs;
 use std::io::{Read, Write};
 use std::net::SocketAddr;
 
 use rustls::ServerConfig;
 use rustls::server::WebPkiClientVerifier;
 
-use crate::tls::server as tls_server;
+use crate::tls::{exceptions, server as tls_server};
 use support::papers::Papers;
 use support::{Ballast, connect, nobody, server, table};
 
@@ -39,7 +40,7 @@ fn endpoints_are_believed_as_the_table_says() {
     // A missing file fails closed, and the ack says so.
     let ballast = Ballast::serve(&by_tls("ca: none.pem", "", &[good]), 1);
     assert!(!is_echoed(&ballast));
-    let exceptions = super::exceptions(&ballast);
+    let exceptions = exceptions(&ballast);
     assert!(exceptions[0].contains("none.pem"), "{exceptions:?}");
 }
 
@@ -130,7 +131,14 @@ fn ballast_shows_its_own_certificate() {
     let trust = format!("sni: db.test, ca: {}", papers.named("ca.pem"));
     let (cert, key) = (papers.named("ballast.crt"), papers.named("ballast.key"));
     let shown = format!("{trust}, cert: {cert}, key: {key}");
-    let ballast = Ballast::serve(&by_tls(&shown, "", &[strict]), 1);
+    let table = by_tls(&shown, "", &[strict]);
+    let ballast = Ballast::serve(&table, 1);
+    assert!(is_echoed(&ballast));
+    // While the key is not that of the certificate, the last pair is shown, and the ack says so.
+    papers.issue("other", &[]);
+    fs::copy(papers.path("other.key"), papers.path("ballast.key")).expect("a key");
+    ballast.swap(&format!("{table}# again\n"));
+    ballast.until(|ballast| exceptions(ballast).len() == 1);
     assert!(is_echoed(&ballast));
     let ballast = Ballast::serve(&by_tls(&trust, "", &[strict]), 1);
     assert!(!is_echoed(&ballast));

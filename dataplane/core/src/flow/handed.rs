@@ -57,13 +57,16 @@ pub struct HandedFlow {
     pub header: Option<HandedHeader>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(default, rename_all = "kebab-case")]
 pub struct HandedHeader {
-    /// Empty: the one datagram that needed it was sent.
     pub bytes: Vec<u8>,
     /// Whether only one datagram needs it.
     pub is_for_one: bool,
+    /// Whether a datagram with it was sent.
+    pub was_sent: bool,
+    pub has_unique_id: bool,
+    pub has_checksum: bool,
 }
 
 /// What happens to the client's next datagram.

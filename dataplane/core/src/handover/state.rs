@@ -65,12 +65,10 @@ impl std::fmt::Debug for Tickets {
 /// A certificate that is served though its files no longer fit one another, with its key. All bytes are in base64.
 #[derive(Clone, PartialEq, Eq, Deserialize, Serialize)]
 pub struct KeptCertificate {
-    /// The files by their names in the table.
+    /// The whole paths of the files.
     pub cert: String,
     #[serde(default)]
     pub key: Option<String>,
-    #[serde(default)]
-    pub ocsp: Option<String>,
     /// The certificate and those of its authorities (DER).
     pub chain: Vec<String>,
     /// Its private key (DER).
@@ -633,7 +631,6 @@ mod tests {
         KeptCertificate {
             cert: "web.crt".into(),
             key: Some("web.key".into()),
-            ocsp: None,
             chain: vec!["MIIB".into()],
             private: private.into(),
             answer: None,

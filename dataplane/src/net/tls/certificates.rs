@@ -1,7 +1,7 @@
 //! Certificates with their keys, by the files that hold them. Several frontends and services may use the same ones.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::{self, Path, PathBuf};
 use std::sync::Arc;
 
 use ballast_core::certificate::Period;
@@ -32,6 +32,16 @@ impl CertificateFiles {
             key: key.map(Into::into),
             ocsp: ocsp.map(Into::into),
         }
+    }
+
+    /// The same files by their whole paths, where the table that names them is in this folder.
+    fn within(&self, folder: &Path) -> Option<Self> {
+        let whole = |file: &PathBuf| path::absolute(folder.join(file)).ok();
+        Some(Self {
+            cert: whole(&self.cert)?,
+            key: self.key.as_ref().and_then(whole),
+            ocsp: self.ocsp.as_ref().and_then(whole),
+        })
     }
 }
 
@@ -96,16 +106,16 @@ impl Certificates {
         certificate
     }
 
-    /// The certificates that are served though their files no longer fit one another, for the next process.
-    pub(super) fn lend_kept(&self) -> Vec<KeptCertificate> {
+    /// The certificates that are served though their files no longer fit one another, for the next process. `folder` is that of the
+    /// table.
+    pub(super) fn lend_kept(&self, folder: &Path) -> Vec<KeptCertificate> {
         let kept = self.now.iter().filter(|(_, known)| known.is_kept);
         kept.filter_map(|(files, known)| {
             let (key, private) = (known.key.as_ref()?, known.private.as_ref()?);
-            let name = |file: &PathBuf| file.to_str().map(str::to_owned);
+            let files = files.within(folder)?;
             Some(KeptCertificate {
-                cert: name(&files.cert)?,
-                key: files.key.as_ref().and_then(name),
-                ocsp: files.ocsp.as_ref().and_then(name),
+                cert: files.cert.to_str()?.into(),
+                key: files.key.and_then(|file| Some(file.to_str()?.into())),
                 chain: key.cert.iter().map(|one| STANDARD.encode(one)).collect(),
                 private: STANDARD.encode(private.secret_der()),
                 answer: key.ocsp.as_ref().map(|answer| STANDARD.encode(answer)),
@@ -116,17 +126,25 @@ impl Certificates {
 
     /// Goes on with the certificates that the process before served though their files no longer fit one another. Those that
     /// this process could load stay. Returns whether there are others.
-    pub(super) fn resume(&mut self, kept: &[KeptCertificate], provider: &CryptoProvider) -> bool {
+    pub(super) fn resume(
+        &mut self,
+        kept: &[KeptCertificate],
+        folder: &Path,
+        provider: &CryptoProvider,
+    ) -> bool {
         let mut has_others = false;
-        for kept in kept {
-            let files = CertificateFiles {
-                cert: PathBuf::from(&kept.cert),
-                key: kept.key.as_ref().map(PathBuf::from),
-                ocsp: kept.ocsp.as_ref().map(PathBuf::from),
+        for (files, known) in &mut self.now {
+            let Some(files) = files.within(folder).filter(|_| known.key.is_none()) else {
+                continue;
             };
-            if let Some(known) = self.now.get_mut(&files)
-                && known.key.is_none()
-                && let Some(before) = resumed(kept, provider)
+            let is_its = |kept: &&KeptCertificate| {
+                files.cert == Path::new(&kept.cert)
+                    && files.key.as_deref() == kept.key.as_deref().map(Path::new)
+            };
+            if let Some(before) = kept
+                .iter()
+                .find(is_its)
+                .and_then(|kept| resumed(kept, provider))
             {
                 *known = Arc::new(before);
                 has_others = true;

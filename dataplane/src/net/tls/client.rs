@@ -125,6 +125,11 @@ impl ClientTls {
         tracing::warn!(%service, %endpoint, name, why, suppressed, "TLS with an endpoint failed");
     }
 
+    /// The problem with the certificate that is shown all the same, as a sentence.
+    pub(super) fn problem(&self) -> Option<&str> {
+        self.certificate.as_ref()?.problem.as_deref()
+    }
+
     /// The failures that [`ClientTls::log_failure`] was given.
     pub(crate) fn failed(&self) -> Vec<TlsFailure> {
         self.failures.all()

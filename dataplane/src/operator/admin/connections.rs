@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::handler::{Handler, Peer};
 use super::listeners::Purpose;
-use super::places::{Place, Places};
+use super::places::{CLIENTS, Place, Places};
 use crate::os::log::LogLimiter;
 use crate::os::panics::vital;
 
@@ -25,11 +25,11 @@ use crate::os::panics::vital;
 #[derive(Debug)]
 pub(super) struct Connections {
     handler: Rc<Handler>,
-    everybody: Rc<Places>,
+    everybody: Arc<Places>,
     /// At the addresses where only health is answered.
-    health: Rc<Places>,
+    health: Arc<Places>,
     /// For clients on this machine, such as its kubelet, however many others are connected.
-    local: Rc<Places>,
+    local: Arc<Places>,
     reserve: RefCell<Reserve>,
     full: LogLimiter,
     leaving: CancellationToken,
@@ -170,8 +170,6 @@ impl Reserve {
 /// At once, at all addresses where everything is answered.
 const MOST_CONNECTIONS: usize = 96;
 const MOST_FOR_HEALTH: usize = 32;
-/// As many clients can have their whole share of those.
-const CLIENTS: usize = 4;
 /// Beside those.
 const MOST_LOCAL: usize = 32;
 const RESERVED: usize = 8;

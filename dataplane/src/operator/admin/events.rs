@@ -9,11 +9,12 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use hyper::body::{Body, Bytes, Frame};
-use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::sync::mpsc;
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::handler::Handler;
 use super::page::{Changes, View};
+use super::places::Place;
 
 /// The body of a reply that goes on: one event a second.
 #[derive(Debug)]
@@ -21,12 +22,7 @@ pub(super) struct Events(mpsc::Receiver<Bytes>);
 
 impl Events {
     /// Begins to tell one more reader.
-    pub(super) fn begin(
-        handler: &Rc<Handler>,
-        view: View,
-        from: IpAddr,
-        slot: OwnedSemaphorePermit,
-    ) -> Self {
+    pub(super) fn begin(handler: &Rc<Handler>, view: View, from: IpAddr, slot: Place) -> Self {
         // A slow reader misses seconds, and is sent later what has changed in all of them.
         let (sender, receiver) = mpsc::channel(1);
         tokio::task::spawn_local(tell(
@@ -58,7 +54,7 @@ async fn tell(
     mut changes: Changes,
     from: IpAddr,
     sender: mpsc::Sender<Bytes>,
-    _slot: OwnedSemaphorePermit,
+    _slot: Place,
 ) {
     let status = &handler.stats.shared.status;
     let _counted = Counted::new(&handler);

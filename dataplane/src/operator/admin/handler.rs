@@ -26,6 +26,7 @@ use super::gzip;
 use super::listeners::Purpose;
 use super::page::{self, View};
 use super::permission::{self, User};
+use super::places::{CLIENTS, Places};
 use super::viewers::Viewers;
 use crate::operator::admin::auth::{Auth, Unproven};
 use crate::operator::target::By;
@@ -39,8 +40,10 @@ pub(super) struct Handler {
     viewers: RefCell<Viewers>,
     /// For answers that are rendered while they are sent.
     renderings: Arc<Semaphore>,
+    /// What one client may have of them, or wait for.
+    shares: Arc<Places>,
     /// For readers of events.
-    readers: Arc<Semaphore>,
+    readers: Arc<Places>,
     /// What readers of events were sent last.
     recent: RefCell<Option<(Instant, Arc<Snapshot>)>>,
     /// The ack of the announcer beside this process, where there is one.
@@ -70,7 +73,8 @@ impl Handler {
             auth,
             viewers: RefCell::new(viewers),
             renderings: Arc::new(Semaphore::new(MOST_RENDERINGS)),
-            readers: Arc::new(Semaphore::new(MOST_READERS)),
+            shares: Places::new(usize::MAX, MOST_RENDERINGS / 2),
+            readers: Places::new(MOST_READERS, MOST_READERS / CLIENTS),
             recent: RefCell::new(None),
             announced,
         }
@@ -152,16 +156,16 @@ impl Handler {
         }
         let gzip = gzip::is_accepted(request.headers());
         match (form, request.uri().path()) {
-            (Some(form), _) => self.stats_page(form, &address, &user, gzip).await,
+            (Some(form), _) => self.stats_page(form, &address, &user, (from, gzip)).await,
             (None, "/metrics") => {
                 let selection = Selection::of_metrics(request.uri().query().unwrap_or_default());
                 let kind = "text/plain; version=0.0.4; charset=utf-8";
-                self.rendered(kind, gzip, |all| stats::metrics(all, selection))
+                self.rendered(from, kind, gzip, |all| stats::metrics(all, selection))
                     .await
             }
             (None, "/api/snapshot") => {
                 let selection = Selection::of_page(&address);
-                self.rendered(JSON, gzip, |all| stats::api(all, selection))
+                self.rendered(from, JSON, gzip, |all| stats::api(all, selection))
                     .await
             }
             (None, "/events") => self.events(&address, &user, peer),
@@ -180,23 +184,35 @@ impl Handler {
     }
 
     /// The forms of haproxy's stats page.
-    async fn stats_page(&self, form: Form, address: &str, user: &User, gzip: bool) -> Reply {
+    async fn stats_page(
+        &self,
+        form: Form,
+        address: &str,
+        user: &User,
+        (from, gzip): (IpAddr, bool),
+    ) -> Reply {
         let selection = Selection::of_page(address);
         let (kind, render): (_, fn(_, _) -> _) = match form {
             Form::Csv => ("text/plain", stats::csv),
             Form::Typed => ("text/plain", stats::typed),
             Form::Json => (JSON, stats::json),
             Form::Schema => return with(text(StatusCode::OK, stats::schema()), CONTENT_TYPE, JSON),
-            Form::Html => return self.page(View::of(address, user.may_change), gzip).await,
+            Form::Html => {
+                return self
+                    .page(View::of(address, user.may_change), (from, gzip))
+                    .await;
+            }
         };
-        self.rendered(kind, gzip, |all| render(all, selection))
+        self.rendered(from, kind, gzip, |all| render(all, selection))
             .await
     }
 
-    async fn page(&self, view: View, gzip: bool) -> Reply {
+    async fn page(&self, view: View, (from, gzip): (IpAddr, bool)) -> Reply {
         let announced = self.announced().await;
         let page = |snapshot| page::page(&self.stats, snapshot, announced, view);
-        let mut reply = self.rendered("text/html; charset=utf-8", gzip, page).await;
+        let mut reply = self
+            .rendered(from, "text/html; charset=utf-8", gzip, page)
+            .await;
         for (name, value) in [
             // Posts must say where they come from.
             (REFERRER_POLICY, "same-origin"),
@@ -213,17 +229,21 @@ impl Handler {
     /// A rendering of a snapshot, sent while it is written.
     async fn rendered(
         &self,
+        client: IpAddr,
         kind: &'static str,
         gzip: bool,
         render: impl FnOnce(Arc<Snapshot>) -> Chunks,
     ) -> Reply {
+        let Some(place) = self.shares.take(client) else {
+            return busy();
+        };
         let slot = Arc::clone(&self.renderings).acquire_owned();
         let Ok(Ok(slot)) = timeout(SLOT_PATIENCE, slot).await else {
             return busy();
         };
         let plain = render(self.stats.snapshot());
         let body = if gzip { gzip::compressed(plain) } else { plain };
-        let reply = Response::new(body.begun().holding(slot).boxed_unsync());
+        let reply = Response::new(body.begun().holding((slot, place)).boxed_unsync());
         let reply = with(with(reply, CONTENT_TYPE, kind), VARY, "accept-encoding");
         if gzip {
             with(reply, CONTENT_ENCODING, "gzip")
@@ -233,7 +253,7 @@ impl Handler {
     }
 
     fn events(self: &Rc<Self>, address: &str, user: &User, peer: &Peer) -> Reply {
-        let Ok(slot) = Arc::clone(&self.readers).try_acquire_owned() else {
+        let Some(slot) = self.readers.take(peer.address.ip()) else {
             return busy();
         };
         peer.until.set(Instant::now() + LISTENING);

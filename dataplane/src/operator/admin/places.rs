@@ -1,39 +1,40 @@
-//! The places for connections to the admin addresses. One client has a share of them only, so that it does not keep
+//! The places for connections to the admin addresses, and for answers there that take long. One client has a share of them only, so that it does not keep
 //! clients of other addresses out.
 
-use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
-use std::rc::Rc;
+use std::sync::{Arc, Mutex};
+
+use crate::os::threads::lock;
 
 #[derive(Debug)]
 pub(super) struct Places {
     most: usize,
     /// The most of one client.
     share: usize,
-    taken: RefCell<BTreeMap<IpAddr, usize>>,
+    taken: Mutex<BTreeMap<IpAddr, usize>>,
 }
 
 /// A place of one client, free again once this is dropped.
 #[derive(Debug)]
 pub(super) struct Place {
-    places: Rc<Places>,
+    places: Arc<Places>,
     client: IpAddr,
 }
 
 impl Places {
-    pub(super) fn new(most: usize, share: usize) -> Rc<Self> {
-        Rc::new(Self {
+    pub(super) fn new(most: usize, share: usize) -> Arc<Self> {
+        Arc::new(Self {
             most,
             share,
-            taken: RefCell::default(),
+            taken: Mutex::default(),
         })
     }
 
     /// `None`: all places are taken, or this client has its share.
-    pub(super) fn take(self: &Rc<Self>, client: IpAddr) -> Option<Place> {
+    pub(super) fn take(self: &Arc<Self>, client: IpAddr) -> Option<Place> {
         let client = network(client);
-        let mut taken = self.taken.borrow_mut();
+        let mut taken = lock(&self.taken);
         let all: usize = taken.values().sum();
         let its = taken.get(&client).copied().unwrap_or_default();
         if all >= self.most || its >= self.share {
@@ -41,7 +42,7 @@ impl Places {
         }
         taken.insert(client, its + 1);
         Some(Place {
-            places: Rc::clone(self),
+            places: Arc::clone(self),
             client,
         })
     }
@@ -49,7 +50,7 @@ impl Places {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let mut taken = self.places.taken.borrow_mut();
+        let mut taken = lock(&self.places.taken);
         if let Some(its) = taken.get_mut(&self.client) {
             *its -= 1;
             if *its == 0 {
@@ -66,6 +67,9 @@ pub(super) fn network(client: IpAddr) -> IpAddr {
         v4 => v4,
     }
 }
+
+/// So many clients can have their whole share of places.
+pub(super) const CLIENTS: usize = 4;
 
 #[cfg(test)]
 mod tests {
@@ -88,6 +92,6 @@ mod tests {
         drop(held);
         assert!(take("192.0.2.3").is_some());
         drop((more, last));
-        assert!(places.taken.borrow().is_empty());
+        assert!(lock(&places.taken).is_empty());
     }
 }
