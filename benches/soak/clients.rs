@@ -328,18 +328,28 @@ fn send_datagrams(visit: &Visit, to: SocketAddr) {
         for socket in &sockets {
             number += 1;
             let begun = Instant::now();
-            let echo = socket.send(&number.to_be_bytes()).and_then(|_| {
-                let mut bytes = [0; 8];
-                // An answer that came too late for the one before is not this one's.
-                while u64::from_be_bytes(bytes) != number {
-                    socket.recv(&mut bytes)?;
-                }
-                Ok(())
-            });
+            let echo = socket.send(&number.to_be_bytes());
+            let echo = echo.and_then(|_| await_echo(socket, number, begun));
             tally.count(begun, echo);
             thread::sleep(Duration::from_millis(25));
         }
     }
+}
+
+/// Waits for the echo of this number. One that comes late fails, and says so: it was not lost.
+fn await_echo(socket: &UdpSocket, number: u64, begun: Instant) -> io::Result<()> {
+    let mut bytes = [0; 8];
+    while begun.elapsed() < LOST {
+        match socket.recv(&mut bytes) {
+            // An answer that came too late for the one before is not this one's.
+            Ok(_) if u64::from_be_bytes(bytes) != number => {}
+            Ok(_) if begun.elapsed() > LATE => return Err(io::Error::other("an answer came late")),
+            Ok(_) => return Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Err(io::Error::other("no answer came"))
 }
 
 /// Connections of HTTP/2 with five streams each.
@@ -517,6 +527,10 @@ async fn say_and_hear(stream: &mut tokio::net::TcpStream) -> io::Result<()> {
 
 const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: soak.example\r\n\r\n";
 const PATIENCE: Duration = Duration::from_secs(5);
+/// An answer to a datagram that takes longer is late.
+const LATE: Duration = Duration::from_secs(1);
+/// And one that takes so long is lost.
+const LOST: Duration = Duration::from_secs(6);
 /// Between two exchanges of a client.
 const THINKS: Duration = Duration::from_millis(20);
 const REASONS: usize = 5;

@@ -301,6 +301,8 @@ mod tests {
             header: Some(HandedHeader {
                 bytes: b"\r\n".into(),
                 is_for_one: true,
+                was_sent: true,
+                has_checksum: true,
                 ..HandedHeader::default()
             }),
         }
@@ -353,7 +355,7 @@ mod tests {
             (Message::Mine, r#""mine""#),
             (
                 Message::Flows(vec![flow()]),
-                r#"{"flows":[{"socket":9,"peer":"[fe80::1%3]:7","local":"fe80::2","client":"192.0.2.1:7","service":"s","endpoint":"10.0.0.1:53","requests":2,"responses":1,"phase":"last-request","began-ms":30,"last-ms":20,"worker":[1,2],"bound":"0.0.0.0:40000","is-alone":true,"header":{"bytes":[13,10],"is-for-one":true}}]}"#,
+                r#"{"flows":[{"socket":9,"peer":"[fe80::1%3]:7","local":"fe80::2","client":"192.0.2.1:7","service":"s","endpoint":"10.0.0.1:53","requests":2,"responses":1,"phase":"last-request","began-ms":30,"last-ms":20,"worker":[1,2],"bound":"0.0.0.0:40000","is-alone":true,"header":{"bytes":[13,10],"is-for-one":true,"was-sent":true,"has-checksum":true}}]}"#,
             ),
             (Message::Flows(Vec::new()), r#"{"flows":[]}"#),
             (Message::Ending, r#""ending""#),

@@ -4,6 +4,7 @@
 //! endpoint, its local port and its numbers. Only what the plan of the next process still has is adopted.
 
 use std::net::{IpAddr, SocketAddr};
+use std::ops::Not;
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
@@ -64,8 +65,11 @@ pub struct HandedHeader {
     /// Whether only one datagram needs it.
     pub is_for_one: bool,
     /// Whether a datagram with it was sent.
+    #[serde(skip_serializing_if = "Not::not")]
     pub was_sent: bool,
+    #[serde(skip_serializing_if = "Not::not")]
     pub has_unique_id: bool,
+    #[serde(skip_serializing_if = "Not::not")]
     pub has_checksum: bool,
 }
 
