@@ -158,8 +158,10 @@ impl Cluster {
         self.until("pods of Ballast that are ready", || {
             self.ready_pods().len() == 2
         });
-        if form == Form::Surge {
-            self.rolled_out("ballast", "daemonset/ballast-dataplane");
+        // Pods that are not available yet, for minReadySeconds, an update replaces all at once.
+        let makers = form.makers().iter();
+        for daemonset in makers.filter(|maker| maker.starts_with("daemonset/")) {
+            self.rolled_out("ballast", daemonset);
         }
         self.until_published(&self.addresses());
     }
