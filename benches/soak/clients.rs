@@ -345,7 +345,7 @@ fn await_echo(socket: &UdpSocket, number: u64, begun: Instant) -> io::Result<()>
             Ok(_) if u64::from_be_bytes(bytes) != number => {}
             Ok(_) if begun.elapsed() > LATE => return Err(io::Error::other("an answer came late")),
             Ok(_) => return Ok(()),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
             Err(error) => return Err(error),
         }
     }
