@@ -182,7 +182,7 @@ struct Published<'a> {
     unheard: BTreeSet<&'a str>,
 }
 
-/// What is known of a Service at a node.
+/// Whether the address of a node belongs into the status of a Service.
 #[derive(Clone, Copy, PartialEq)]
 enum State {
     /// The node serves what the Service was given.

@@ -210,7 +210,7 @@ struct Patience {
 }
 
 impl Patience {
-    /// What is left at `now`, at which there is a reason to wait or not.
+    /// For how long a table may wait from `now` on; zero, if it has no reason to wait.
     fn left(&mut self, has_reason: bool, now: Instant) -> Duration {
         if !has_reason {
             if let Some((since, most)) = self.wait.take() {

@@ -30,18 +30,16 @@ pub(crate) fn header(
         encode_v1(addresses, &mut header);
         return header;
     }
-    let wants = |tlv| match &spec.send_proxy_tlvs {
-        Some(tlvs) => tlvs.contains(&tlv),
-        None => tlv == Tlv::Authority,
-    };
     let authority = info.and_then(|info| info.authority.as_deref());
     let known_id = info.and_then(|info| info.unique_id.as_deref());
     let fresh_id = worker.fresh_id();
     let extras = Extras {
-        authority: authority.filter(|_| wants(Tlv::Authority)),
-        unique_id: wants(Tlv::UniqueId).then(|| known_id.unwrap_or(&fresh_id)),
-        ssl: tls.filter(|_| wants(Tlv::Ssl)),
-        has_checksum: wants(Tlv::Crc32c),
+        authority: authority.filter(|_| spec.sends(Tlv::Authority)),
+        unique_id: spec
+            .sends(Tlv::UniqueId)
+            .then(|| known_id.unwrap_or(&fresh_id)),
+        ssl: tls.filter(|_| spec.sends(Tlv::Ssl)),
+        has_checksum: spec.sends(Tlv::Crc32c),
     };
     encode_v2(addresses, transport, &extras, &mut header);
     header

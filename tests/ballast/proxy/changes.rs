@@ -99,7 +99,7 @@ fn a_client_whose_header_is_not_whole_when_a_table_comes_belongs_to_that_table()
         client.write_all(rest).expect("a write");
         client.write_all(b"who?").ok();
         let mut heard = String::new();
-        // Who is refused is reset, which the write may have noticed already.
+        // A client that is refused is reset, and its last write may have failed by that already.
         client.read_to_string(&mut heard).ok();
         assert_eq!(heard, expected, "{next}");
         ballast.swap(&table("", old));

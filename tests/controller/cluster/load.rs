@@ -151,7 +151,7 @@ pub(crate) fn during_moves(
             }
             moves
         });
-        // Who waits for an answer that was under way when its node died waits for its own patience.
+        // A client whose node died while it waited for an answer gets none, and gives up after this time.
         let patience = Duration::from_secs(1);
         scope.spawn(move || ask_on(cluster, over, watch, patience, |_| Some(address)));
         let ends = Ends(over);

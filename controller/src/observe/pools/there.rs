@@ -172,7 +172,7 @@ pub(super) const DENIED: u16 = 403;
 mod tests {
     use super::*;
 
-    /// What is told for answers at these seconds; 0 stands for no answer.
+    /// What a look reports for answers of the API server at these seconds; code 0 is a request without an answer.
     fn told(answers: &[(u64, u16)]) -> Vec<(u64, u16)> {
         let (start, mut look) = (Instant::now(), Look::default());
         let mut told = Vec::new();

@@ -229,12 +229,20 @@ impl Service {
     /// How datagrams to its endpoints carry the PROXY header; `None`: they carry none.
     #[must_use]
     pub fn datagram_header(&self) -> Option<DatagramHeader> {
-        let wants = |tlv| matches!(&self.send_proxy_tlvs, Some(tlvs) if tlvs.contains(&tlv));
         (self.send_proxy != SendProxy::Off).then(|| DatagramHeader {
             on: self.send_proxy_udp,
-            has_unique_id: wants(Tlv::UniqueId),
-            has_checksum: wants(Tlv::Crc32c),
+            has_unique_id: self.sends(Tlv::UniqueId),
+            has_checksum: self.sends(Tlv::Crc32c),
         })
+    }
+
+    /// Whether PROXY headers of version 2 have this field.
+    #[must_use]
+    pub fn sends(&self, tlv: Tlv) -> bool {
+        match &self.send_proxy_tlvs {
+            Some(tlvs) => tlvs.contains(&tlv),
+            None => tlv == Tlv::Authority,
+        }
     }
 }
 

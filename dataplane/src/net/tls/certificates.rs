@@ -34,14 +34,10 @@ impl CertificateFiles {
         }
     }
 
-    /// The same files by their whole paths, where the table that names them is in this folder.
-    fn within(&self, folder: &Path) -> Option<Self> {
+    /// The whole paths of certificate and key, where the table that names them is in this folder.
+    fn within(&self, folder: &Path) -> Option<(PathBuf, Option<PathBuf>)> {
         let whole = |file: &PathBuf| path::absolute(folder.join(file)).ok();
-        Some(Self {
-            cert: whole(&self.cert)?,
-            key: self.key.as_ref().and_then(whole),
-            ocsp: self.ocsp.as_ref().and_then(whole),
-        })
+        Some((whole(&self.cert)?, self.key.as_ref().and_then(whole)))
     }
 }
 
@@ -112,10 +108,10 @@ impl Certificates {
         let kept = self.now.iter().filter(|(_, known)| known.is_kept);
         kept.filter_map(|(files, known)| {
             let (key, private) = (known.key.as_ref()?, known.private.as_ref()?);
-            let files = files.within(folder)?;
+            let (cert, file_of_key) = files.within(folder)?;
             Some(KeptCertificate {
-                cert: files.cert.to_str()?.into(),
-                key: files.key.and_then(|file| Some(file.to_str()?.into())),
+                cert: cert.to_str()?.into(),
+                key: file_of_key.and_then(|file| Some(file.to_str()?.into())),
                 chain: key.cert.iter().map(|one| STANDARD.encode(one)).collect(),
                 private: STANDARD.encode(private.secret_der()),
                 answer: key.ocsp.as_ref().map(|answer| STANDARD.encode(answer)),
@@ -134,12 +130,12 @@ impl Certificates {
     ) -> bool {
         let mut has_others = false;
         for (files, known) in &mut self.now {
-            let Some(files) = files.within(folder).filter(|_| known.key.is_none()) else {
+            let Some((cert, key)) = files.within(folder).filter(|_| known.key.is_none()) else {
                 continue;
             };
             let is_its = |kept: &&KeptCertificate| {
-                files.cert == Path::new(&kept.cert)
-                    && files.key.as_deref() == kept.key.as_deref().map(Path::new)
+                cert == Path::new(&kept.cert)
+                    && key.as_deref() == kept.key.as_deref().map(Path::new)
             };
             if let Some(before) = kept
                 .iter()

@@ -101,7 +101,7 @@ impl ObservedEndpoint {
         let (checks, check_port) = (service.spec().checks(), service.check_port(index));
         let moved_from = (spec.address != table.address).then_some(table.address);
         let kind = kind(endpoint, check.is_some(), now);
-        // Who gets no new clients does not grow.
+        // An endpoint that gets no new clients has no slow start.
         let grows = matches!(kind, StatusKind::Up | StatusKind::Unchecked);
         let growth = service.growth(endpoint, now).filter(|_| grows);
         let user_weight = u32::from(endpoint.weight());

@@ -33,6 +33,15 @@ fn column(place: &Place, row: &str, column: &str) -> String {
     row.split(',').nth(at).unwrap().into()
 }
 
+/// The session of a client that has asked once by https.
+fn visit_by_tls(place: &Place, config: &Arc<ClientConfig>) -> ClientConnection {
+    let name = "web.test".try_into().unwrap();
+    let session = ClientConnection::new(Arc::clone(config), name).unwrap();
+    let mut client = StreamOwned::new(session, connect(place.at(2)).unwrap());
+    ask(&mut client).unwrap();
+    client.conn
+}
+
 fn follows(first: &Process, place: &Place) -> Process {
     let second = Process::spawn(&mut place.run(&[]));
     second.until_said("table applied");
@@ -210,11 +219,8 @@ fn a_client_comes_back_to_its_endpoint_and_resumes_its_session() {
         .with_no_client_auth();
     let config = Arc::new(config);
     let visit = || {
-        let name = "web.test".try_into().unwrap();
-        let session = ClientConnection::new(Arc::clone(&config), name).unwrap();
-        let mut client = StreamOwned::new(session, connect(place.at(2)).unwrap());
-        ask(&mut client).unwrap();
-        client.conn.handshake_kind()
+        let session = visit_by_tls(&place, &config);
+        session.handshake_kind()
     };
     assert_eq!(visit(), Some(HandshakeKind::Full));
     assert_eq!(visit(), Some(HandshakeKind::Resumed));
@@ -233,11 +239,8 @@ fn a_certificate_whose_files_do_not_fit_any_more_is_served_by_the_next_process_t
     config.resumption = Resumption::disabled();
     let config = Arc::new(config);
     let shown = || {
-        let name = "web.test".try_into().unwrap();
-        let session = ClientConnection::new(Arc::clone(&config), name).unwrap();
-        let mut client = StreamOwned::new(session, connect(place.at(2)).unwrap());
-        ask(&mut client).unwrap();
-        client.conn.peer_certificates().unwrap()[0].to_vec()
+        let session = visit_by_tls(&place, &config);
+        session.peer_certificates().unwrap()[0].to_vec()
     };
     let good = place.papers.pair("web").0[0].to_vec();
     assert_eq!(shown(), good);
