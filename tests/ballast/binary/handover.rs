@@ -6,7 +6,7 @@ use std::mem::MaybeUninit;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -78,9 +78,13 @@ fn ten_hand_overs_under_load_fail_no_client() {
     if support::peers::is_for_figures() {
         print_failures_of_taking_turns();
     }
-    running.until("as many descriptors as after the first hand-over", || {
-        open(&running) <= descriptors
-    });
+    let came_back = support::comes_within(PATIENCE, || open(&running) <= descriptors);
+    assert!(
+        came_back,
+        "{} descriptors, and {descriptors} after the first hand-over:\n{}",
+        open(&running),
+        sockets(&running)
+    );
     assert_eq!(running.err.times("error"), 0, "{}", running.err.text());
     running.signal(Signal::TERM);
     assert_eq!(running.ends(), Some(0));
@@ -315,13 +319,10 @@ fn a_message_that_breaks_off_or_lacks_descriptors_begins_nothing() {
         (r#"{"refused":"no, not now"}"#, "no, not now"),
     ] {
         fs::remove_file(&path).ok();
-        let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        let listener = UnixListener::bind(&path).unwrap();
         let there = path.clone();
         let answering = thread::spawn(move || {
-            let (mut next, _) = listener.accept().unwrap();
-            drop(listener);
-            // A program that a test beside this one starts has the descriptor, too, until it is executed.
-            support::until("nobody listens", || UnixStream::connect(&there).is_err());
+            let mut next = the_only_one(listener, &there);
             hear(&mut next);
             say(&mut next, answer);
         });
@@ -638,6 +639,24 @@ fn echo_of_datagrams() -> SocketAddr {
 fn open(process: &Process) -> usize {
     let descriptors = fs::read_dir(format!("/proc/{}/fd", process.pid()));
     descriptors.unwrap().count()
+}
+
+/// The connection of the process that comes first. Nobody listens when this returns.
+fn the_only_one(listener: UnixListener, path: &Path) -> UnixStream {
+    let (next, _) = listener.accept().unwrap();
+    drop(listener);
+    // A program that a test beside this one starts has the descriptor, too, until it is executed.
+    support::until("nobody listens", || UnixStream::connect(path).is_err());
+    next
+}
+
+/// What the sockets of the process are, for the message of a test that fails.
+fn sockets(process: &Process) -> String {
+    let listed = to_its_end(Command::new("ss").arg("-tuxanp"));
+    let of_process = format!("pid={},", process.pid());
+    let lines = listed.out.lines();
+    let lines = lines.filter(|line| line.contains(&of_process));
+    lines.collect::<Vec<_>>().join("\n")
 }
 
 fn say(to: &mut UnixStream, text: &str) {

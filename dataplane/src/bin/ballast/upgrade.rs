@@ -13,7 +13,7 @@ use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ballast::{GOES_ON, Holder, LockName, Predecessor, TakenOver, VERSION};
+use ballast::{GOES_ON, Holder, LockName, Predecessor, RELEASES_WITHIN, TakenOver, VERSION};
 
 use crate::FAULT;
 use crate::cli::Upgrade;
@@ -208,7 +208,7 @@ fn pid_at(path: &Path) -> Result<Option<u32>, String> {
         .build()
         .map_err(|error| format!("cannot be asked: {error}"))?;
     let lock = LockName::Socket(path.into());
-    match runtime.block_on(Predecessor::ask(&lock)) {
+    match runtime.block_on(answer_at(&lock)) {
         (Holder::Serves, Some(holder)) => Ok(holder.pid()),
         (Holder::Ends, _) => Err(
             "the process there is ending; start the next one when it has ended".into(),
@@ -224,6 +224,19 @@ fn pid_at(path: &Path) -> Result<Option<u32>, String> {
         _ => Err(
             "no ballast of this user hands over there; name the path of the one that runs; of another user's, start the next one yourself, by `ballast run` with the same flags as that user".into(),
         ),
+    }
+}
+
+/// What the holder of the lock does. One that has just taken over answers in a moment: until then the one before has closed its socket,
+/// and it has not opened its own.
+async fn answer_at(lock: &LockName) -> (Holder, Option<Predecessor>) {
+    let until = Instant::now() + RELEASES_WITHIN;
+    loop {
+        let answer = Predecessor::ask(lock).await;
+        if answer.0 != Holder::Silent || Instant::now() >= until {
+            return answer;
+        }
+        tokio::time::sleep(ASKS_EVERY).await;
     }
 }
 
@@ -356,3 +369,5 @@ const IN_PLACE: &str = "in place of pid ";
 const NOTHING: &str = "inherited nothing";
 const HANDOVER: &str = "--handover";
 const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// The pause between two questions to a process that has not answered yet.
+const ASKS_EVERY: Duration = Duration::from_millis(10);

@@ -1,6 +1,6 @@
 //! Hand-overs that fail: whatever the next process does until it has confirmed, the old one goes on. And what the two leave behind.
 
-use std::os::unix::net::{UnixDatagram, UnixListener};
+use std::os::unix::net::UnixDatagram;
 
 use super::*;
 use support::skip::skip;
@@ -58,10 +58,10 @@ fn answering<T: Send + 'static>(
     answer: impl FnOnce(UnixStream) -> T + Send + 'static,
 ) -> JoinHandle<T> {
     let listener = UnixListener::bind(path).unwrap();
+    let path = path.to_owned();
     thread::spawn(move || {
-        let (mut next, _) = listener.accept().unwrap();
-        // Its file is replaced by the next process.
-        drop(listener);
+        // The file is replaced by the next process.
+        let mut next = the_only_one(listener, &path);
         let request = hear(&mut next);
         assert!(
             request.starts_with("{\"request\":{\"version\":3,\"oldest\":2,"),
