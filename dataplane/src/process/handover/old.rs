@@ -182,7 +182,7 @@ impl<F: Fn() -> Vec<Lent>> Giver<F> {
 
     /// Waits until no other process is taking over. One that has just gone is noticed soon.
     async fn turn(&self, who: &str) -> Result<Turn<'_>, Kept> {
-        let until = Instant::now() + ASKS_WITHIN;
+        let until = Instant::now() + TURN_WITHIN;
         loop {
             if self.succession.handed().is_some() {
                 // The one that has taken over answers at the path.
@@ -486,6 +486,8 @@ fn who(other: &UnixStream) -> String {
 
 /// Time for a process that has connected to ask.
 const ASKS_WITHIN: Duration = Duration::from_secs(2);
+/// Time for another process that is taking over to be done. A busy machine needs seconds for that.
+const TURN_WITHIN: Duration = Duration::from_secs(10);
 /// Time for the threads to lend their sockets, and for the other process to receive them.
 const OFFERS_WITHIN: Duration = Duration::from_secs(30);
 /// Time for the next process to confirm, where there is little to take over.
