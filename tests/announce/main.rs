@@ -70,6 +70,10 @@ fn main() -> ExitCode {
             "one_that_may_not_change_addresses_leaves_them_to_the_other",
             without_rights,
         ),
+        trial(
+            "a_second_announcer_on_a_host_waits_for_the_end_of_the_first",
+            second,
+        ),
         trial("forged_datagrams_are_dropped_and_nothing_moves", forged),
         trial(
             "a_router_knows_an_address_exactly_while_it_is_served",
@@ -282,6 +286,34 @@ fn without_rights(place: &mut Place) {
         assert_eq!(place.holders(V4), [1]);
         hosts::pause(Duration::from_millis(20));
     }
+}
+
+fn second(place: &mut Place) {
+    place.start(0);
+    until("it is held", || place.holders(V4) == [0]);
+    let host = &place.hosts[0];
+    let other = host.path("other.yaml");
+    let none = "10.77.0.99";
+    std::fs::write(&other, host.file().replace(V4, none)).expect("a file");
+    let mut second = host.program(&std::env::current_exe().expect("a path").to_string_lossy());
+    let second = second
+        .arg("announce")
+        .arg(&other)
+        .stderr(std::process::Stdio::piped());
+    let mut second = second.spawn().expect("a process");
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(2) {
+        assert_eq!(place.holders(V4), [0]);
+        assert_eq!(place.holders(none), Vec::<usize>::new());
+        hosts::pause(Duration::from_millis(5));
+    }
+    place.hosts[0].kill();
+    until(
+        "the second one has its own, and nothing else is left",
+        || place.holders(none) == [0] && place.holders(V4).is_empty(),
+    );
+    second.kill().expect("it runs");
+    second.wait().expect("it ends");
 }
 
 /// As many as a host without the key can send, up to some ten thousand a second.

@@ -4,6 +4,7 @@
 //! asked for them, and datagrams of the members never wait for the kernel's tables.
 
 mod admin;
+mod alone;
 mod bird;
 mod connections;
 mod data_plane;
@@ -30,6 +31,7 @@ use tokio::sync::watch;
 use crate::ack::{Ack, Refused, State, Status, Wrong};
 use admin::Shown;
 pub use admin::{parse as parse_admin, table};
+use alone::Alone;
 pub use files::{Wanted, read};
 use files::{Watch, replace, touch};
 use life::{End, live};
@@ -110,6 +112,13 @@ async fn serve(options: &Options) -> Result<(), Failure> {
         ));
     }
     let mut end = Signals::new()?;
+    let _alone = tokio::select! {
+        alone = Alone::wait() => alone.map_err(Failure::of(
+            "a socket with an abstract name",
+            "see the limits of this process",
+        ))?,
+        () = end.come() => return Ok(()),
+    };
     let watch = Watch::of(&options.file);
     let mut next = None;
     loop {

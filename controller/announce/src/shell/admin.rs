@@ -1,6 +1,6 @@
 //! The admin address: /healthz, /readyz, /metrics and /addresses.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::convert::Infallible;
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -14,7 +14,8 @@ use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::TcpListener;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
+use tokio::task::AbortHandle;
 
 use crate::ack::{Ack, State};
 use crate::bgp::Sessions;
@@ -43,16 +44,21 @@ pub(super) async fn serve(
     shown: watch::Receiver<Arc<Shown>>,
     has_metallb_names: bool,
 ) {
-    // More at once have to wait: they are people and scrapers.
-    let turns = Arc::new(Semaphore::new(MOST));
-    while let Ok(turn) = Arc::clone(&turns).acquire_owned().await {
+    // Clients that send no request, or do not read, keep nobody out: the oldest one gives way.
+    let mut open: VecDeque<AbortHandle> = VecDeque::new();
+    loop {
         let Ok((stream, _)) = listener.accept().await else {
             tokio::time::sleep(Duration::from_millis(100)).await;
             continue;
         };
+        open.retain(|client| !client.is_finished());
+        if open.len() >= MOST
+            && let Some(oldest) = open.pop_front()
+        {
+            oldest.abort();
+        }
         let shown = shown.clone();
-        tokio::spawn(async move {
-            let _turn = turn;
+        let client = tokio::spawn(async move {
             let service = service_fn(|request| {
                 let shown = Arc::clone(&shown.borrow());
                 async move { Ok::<_, Infallible>(answer(&request, &shown, has_metallb_names)) }
@@ -68,6 +74,7 @@ pub(super) async fn serve(
                 .await
                 .ok();
         });
+        open.push_back(client.abort_handle());
     }
 }
 
@@ -315,6 +322,7 @@ pub fn parse(text: &str) -> Result<Option<SocketAddr>, String> {
     }
 }
 
+/// Clients at a time.
 const MOST: usize = 32;
 
 #[cfg(test)]
@@ -374,6 +382,34 @@ mod tests {
         }
         // Only what is announced has a line, as of MetalLB.
         assert!(!text.contains("2001:db8::10"), "{text}");
+    }
+
+    #[tokio::test]
+    async fn clients_that_say_nothing_keep_nobody_out() {
+        use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+        use tokio::net::TcpStream;
+
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let at = listener.local_addr().unwrap();
+        let (_shown, shows) = watch::channel(Arc::new(shown()));
+        tokio::spawn(serve(listener, shows, false));
+        let mut silent = Vec::new();
+        for _ in 0..3 * MOST {
+            silent.push(TcpStream::connect(at).await.unwrap());
+        }
+        let mut asking = TcpStream::connect(at).await.unwrap();
+        asking
+            .write_all(b"GET /healthz HTTP/1.1\r\nhost: a\r\n\r\n")
+            .await
+            .unwrap();
+        let mut answer = String::new();
+        let answered = asking.read_to_string(&mut answer);
+        let second = Duration::from_secs(1);
+        tokio::time::timeout(second, answered)
+            .await
+            .unwrap()
+            .unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
     }
 
     #[test]
