@@ -21,7 +21,7 @@ use crate::table::{Name, Transport};
 
 mod state;
 
-pub use state::{KeptCertificate, State, Tickets};
+pub use state::{KeptCertificate, PairFiles, State, Tickets};
 
 /// What one process says to the other.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
@@ -118,6 +118,9 @@ pub struct Ready {
     /// Its control groups, as `/proc/self/cgroup` has them: a process in a sandbox cannot read those of another one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub groups: Option<String>,
+    /// The certificates that it cannot use as their files are: those that the old process has go along.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub certificates: Vec<PairFiles>,
 }
 
 impl Request {
@@ -346,8 +349,12 @@ mod tests {
                 Message::Ready(Ready {
                     unwanted: vec![3],
                     groups: Some("0::/a".into()),
+                    certificates: vec![PairFiles {
+                        cert: "/a.crt".into(),
+                        key: Some("/a.key".into()),
+                    }],
                 }),
-                r#"{"ready":{"unwanted":[3],"groups":"0::/a"}}"#,
+                r#"{"ready":{"unwanted":[3],"groups":"0::/a","certificates":[{"cert":"/a.crt","key":"/a.key"}]}}"#,
             ),
             (Message::State(State::default()), r#"{"state":{}}"#),
             (Message::Yours, r#""yours""#),

@@ -23,7 +23,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use ballast_core::handover;
+use ballast_core::handover::{KeptCertificate, PairFiles, Tickets};
 use ballast_core::http::Host;
 use ballast_core::plan::{Frontend, HttpFrontend, Plan};
 use ballast_core::route::SecureConnection;
@@ -113,9 +113,18 @@ impl Configs {
         served.flat_map(move |served| served::warnings(frontend, served, now))
     }
 
-    /// The certificates whose files no longer fit one another, for the next process. `folder` is that of the table.
-    pub(crate) fn lend_certificates(&self, folder: &Path) -> Vec<handover::KeptCertificate> {
-        self.certificates.lend_kept(folder)
+    /// The files of the certificates that cannot be used. `folder` is that of the table.
+    pub(crate) fn unusable_certificates(&self, folder: &Path) -> Vec<PairFiles> {
+        self.certificates.unusable(folder)
+    }
+
+    /// The certificates of these files, for the next process.
+    pub(crate) fn lend_certificates(
+        &self,
+        wanted: &[PairFiles],
+        folder: &Path,
+    ) -> Vec<KeptCertificate> {
+        self.certificates.lend(wanted, folder)
     }
 
     /// Why no TLS is spoken with the endpoints of this service, though the table asks for it.
@@ -215,19 +224,19 @@ impl Compiler {
     }
 
     /// The keys of session tickets, for the next process.
-    pub(crate) fn lend_tickets(&self, now: Instant) -> Option<handover::Tickets> {
+    pub(crate) fn lend_tickets(&self, now: Instant) -> Option<Tickets> {
         self.tickets.lend(now)
     }
 
     /// Goes on with the keys of session tickets of the process before.
-    pub(crate) fn resume_tickets(&self, tickets: &handover::Tickets, now: Instant) {
+    pub(crate) fn resume_tickets(&self, tickets: &Tickets, now: Instant) {
         self.tickets.resume(tickets, now);
     }
 
     /// The configurations of `plan` with certificates of the process before, where this one has compiled `configs` without them.
     pub(crate) fn resume_certificates(
         &self,
-        (kept, folder): (&[handover::KeptCertificate], &Path),
+        (kept, folder): (&[KeptCertificate], &Path),
         plan: &Plan,
         files: &NamedFiles,
         mut configs: Configs,

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use ballast_core::flow::HandedFlow;
-use ballast_core::handover::{Handed, State};
+use ballast_core::handover::{Handed, PairFiles, State};
 use tokio::sync::{mpsc, oneshot};
 
 mod life;
@@ -71,6 +71,8 @@ pub(crate) type GiveFlows = Box<dyn Fn(BTreeSet<u64>) -> Vec<oneshot::Receiver<V
 /// An order to apply: to change nothing any more, until `until` ends.
 #[derive(Debug)]
 pub(crate) struct Freeze {
+    /// The certificates that the next process wants.
+    pub(crate) certificates: Vec<PairFiles>,
     /// Notified of all that is known, when nothing changes any more.
     pub(crate) known: oneshot::Sender<Vec<State>>,
     /// Its sender is dropped where this process goes on.

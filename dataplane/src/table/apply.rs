@@ -525,7 +525,8 @@ impl Apply {
         let files = Arc::clone(self.intake.files());
         let known = self.shared.live.serving();
         let compiled = self.tls.compile(&plan, &files, &known.tls);
-        let (takeover, state) = match inherited.ready(&wanted).await {
+        let unusable = compiled.unusable_certificates(&self.intake.folder());
+        let (takeover, state) = match inherited.ready(&wanted, unusable).await {
             Ok(ready) => ready,
             Err(why) => return self.give_up(why).await,
         };
@@ -552,12 +553,18 @@ impl Apply {
     /// Says what is known, and changes nothing until it is known whether the next process takes over. `true`: it does, or this
     /// process is told to end.
     async fn freeze(&self, freeze: Freeze, end: &End) -> bool {
-        let Freeze { known, until } = freeze;
+        let Freeze {
+            certificates,
+            known,
+            until,
+        } = freeze;
         let serving = self.shared.live.serving();
         let tickets = self.tls.lend_tickets(Instant::now());
         let now = self.shared.clock.now();
         let parts = panics::catch(|| {
-            let certificates = serving.tls.lend_certificates(&self.intake.folder());
+            let certificates = serving
+                .tls
+                .lend_certificates(&certificates, &self.intake.folder());
             State::parts(&serving.plan, tickets, &certificates, now)
         });
         if known.send(parts.unwrap_or_default()).is_err() {

@@ -34,7 +34,7 @@ pub struct State {
     /// The keys of session tickets.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tickets: Option<Tickets>,
-    /// The certificates whose files no longer fit one another.
+    /// The certificates that the next process cannot use as their files are.
     #[serde(deserialize_with = "known", skip_serializing_if = "Vec::is_empty")]
     pub certificates: Vec<KeptCertificate>,
     #[serde(deserialize_with = "known", skip_serializing_if = "Vec::is_empty")]
@@ -62,13 +62,20 @@ impl std::fmt::Debug for Tickets {
     }
 }
 
-/// A certificate that is served though its files no longer fit one another, with its key. All bytes are in base64.
-#[derive(Clone, PartialEq, Eq, Deserialize, Serialize)]
-pub struct KeptCertificate {
-    /// The whole paths of the files.
+/// The whole paths of a certificate and its key.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub struct PairFiles {
     pub cert: String,
+    /// `None`: it is in the same file.
     #[serde(default)]
     pub key: Option<String>,
+}
+
+/// A certificate that is served whatever its files have become, with its key. All bytes are in base64.
+#[derive(Clone, PartialEq, Eq, Deserialize, Serialize)]
+pub struct KeptCertificate {
+    #[serde(flatten)]
+    pub files: PairFiles,
     /// The certificate and those of its authorities (DER).
     pub chain: Vec<String>,
     /// Its private key (DER).
@@ -82,7 +89,7 @@ pub struct KeptCertificate {
 impl std::fmt::Debug for KeptCertificate {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("KeptCertificate")
-            .field("cert", &self.cert)
+            .field("files", &self.files)
             .finish_non_exhaustive()
     }
 }
@@ -629,8 +636,10 @@ mod tests {
 
     fn kept(private: &str) -> KeptCertificate {
         KeptCertificate {
-            cert: "web.crt".into(),
-            key: Some("web.key".into()),
+            files: PairFiles {
+                cert: "web.crt".into(),
+                key: Some("web.key".into()),
+            },
             chain: vec!["MIIB".into()],
             private: private.into(),
             answer: None,

@@ -5,7 +5,7 @@ use std::path::{self, Path, PathBuf};
 use std::sync::Arc;
 
 use ballast_core::certificate::Period;
-use ballast_core::handover::KeptCertificate;
+use ballast_core::handover::{KeptCertificate, PairFiles};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use rustls::crypto::CryptoProvider;
@@ -35,9 +35,15 @@ impl CertificateFiles {
     }
 
     /// The whole paths of certificate and key, where the table that names them is in this folder.
-    fn within(&self, folder: &Path) -> Option<(PathBuf, Option<PathBuf>)> {
-        let whole = |file: &PathBuf| path::absolute(folder.join(file)).ok();
-        Some((whole(&self.cert)?, self.key.as_ref().and_then(whole)))
+    fn within(&self, folder: &Path) -> Option<PairFiles> {
+        let whole = |file: &PathBuf| Some(path::absolute(folder.join(file)).ok()?.to_str()?.into());
+        Some(PairFiles {
+            cert: whole(&self.cert)?,
+            key: match &self.key {
+                Some(key) => Some(whole(key)?),
+                None => None,
+            },
+        })
     }
 }
 
@@ -54,8 +60,6 @@ pub(super) struct Certificate {
     pub(super) key: Option<Arc<CertifiedKey>>,
     /// The private key, for the next process.
     private: Option<Arc<PrivateKeyDer<'static>>>,
-    /// Whether its files no longer fit one another, and the certificate is the one that was there before.
-    is_kept: bool,
     /// The problem with its files, as a sentence.
     pub(super) problem: Option<String>,
 }
@@ -102,26 +106,32 @@ impl Certificates {
         certificate
     }
 
-    /// The certificates that are served though their files no longer fit one another, for the next process. `folder` is that of the
-    /// table.
-    pub(super) fn lend_kept(&self, folder: &Path) -> Vec<KeptCertificate> {
-        let kept = self.now.iter().filter(|(_, known)| known.is_kept);
-        kept.filter_map(|(files, known)| {
+    /// The files of the certificates that cannot be used. `folder` is that of the table.
+    pub(super) fn unusable(&self, folder: &Path) -> Vec<PairFiles> {
+        let unusable = self.now.iter().filter(|(_, known)| known.key.is_none());
+        unusable
+            .filter_map(|(files, _)| files.within(folder))
+            .collect()
+    }
+
+    /// The certificates of `wanted` files, for the next process, to which they do not fit one another.
+    pub(super) fn lend(&self, wanted: &[PairFiles], folder: &Path) -> Vec<KeptCertificate> {
+        let all = self.now.iter().filter_map(|(files, known)| {
+            let files = files
+                .within(folder)
+                .filter(|files| wanted.contains(files))?;
             let (key, private) = (known.key.as_ref()?, known.private.as_ref()?);
-            let (cert, file_of_key) = files.within(folder)?;
             Some(KeptCertificate {
-                cert: cert.to_str()?.into(),
-                key: file_of_key.and_then(|file| Some(file.to_str()?.into())),
+                files,
                 chain: key.cert.iter().map(|one| STANDARD.encode(one)).collect(),
                 private: STANDARD.encode(private.secret_der()),
                 answer: key.ocsp.as_ref().map(|answer| STANDARD.encode(answer)),
             })
-        })
-        .collect()
+        });
+        all.collect()
     }
 
-    /// Goes on with the certificates that the process before served though their files no longer fit one another. Those that
-    /// this process could load stay. Returns whether there are others.
+    /// Goes on with the certificates of the process before whose files this process could not use. Returns whether there are any.
     pub(super) fn resume(
         &mut self,
         kept: &[KeptCertificate],
@@ -130,18 +140,11 @@ impl Certificates {
     ) -> bool {
         let mut has_others = false;
         for (files, known) in &mut self.now {
-            let Some((cert, key)) = files.within(folder).filter(|_| known.key.is_none()) else {
+            let Some(files) = files.within(folder).filter(|_| known.key.is_none()) else {
                 continue;
             };
-            let is_its = |kept: &&KeptCertificate| {
-                cert == Path::new(&kept.cert)
-                    && key.as_deref() == kept.key.as_deref().map(Path::new)
-            };
-            if let Some(before) = kept
-                .iter()
-                .find(is_its)
-                .and_then(|kept| resumed(kept, provider))
-            {
+            let before = kept.iter().find(|kept| kept.files == files);
+            if let Some(before) = before.and_then(|kept| resumed(kept, provider)) {
                 *known = Arc::new(before);
                 has_others = true;
             }
@@ -185,7 +188,6 @@ fn resumed(kept: &KeptCertificate, provider: &CryptoProvider) -> Option<Certific
         period: Some(period),
         key: Some(Arc::new(key)),
         private: Some(private),
-        is_kept: true,
         problem: None,
     })
 }
@@ -208,7 +210,6 @@ fn load(
                 period: None,
                 key: None,
                 private: None,
-                is_kept: false,
                 problem: Some(why),
             };
         }
@@ -223,7 +224,6 @@ fn load(
                 period: Some(period),
                 key: Some(Arc::new(key)),
                 private: Some(private),
-                is_kept: false,
                 problem,
             };
         }
@@ -236,7 +236,6 @@ fn load(
             period: before.period,
             key: before.key.clone(),
             private: before.private.clone(),
-            is_kept: true,
             problem: Some(format!(
                 "{why}; until that is mended, what was there before is used"
             )),
@@ -250,7 +249,6 @@ fn load(
             period: None,
             key: None,
             private: None,
-            is_kept: false,
             problem: Some(why),
         },
     }

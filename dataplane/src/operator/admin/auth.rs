@@ -12,7 +12,7 @@ use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::hash::{BuildHasher, RandomState};
 use std::hint::black_box;
-use std::net::IpAddr;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
@@ -23,6 +23,7 @@ use base64::prelude::BASE64_STANDARD;
 use sha2::{Digest, Sha256};
 use tokio::sync::oneshot;
 
+use super::client::Client;
 use crate::os::threads::lock;
 use check_queue::{CheckPermit, CheckQueue};
 
@@ -87,13 +88,17 @@ impl Auth {
     }
 
     /// The user who sent this `Authorization` header from this address, if the header is correct.
-    pub(crate) async fn identify(&self, header: &str, client: IpAddr) -> Result<Person, Unproven> {
+    pub(crate) async fn identify(
+        &self,
+        header: &str,
+        from: SocketAddr,
+    ) -> Result<Person, Unproven> {
         let digest = self.digest(header);
         if let Some(person) = self.remembered(&digest) {
             return Ok(person);
         }
         let (name, secret) = basic(header).ok_or(Unproven::Wrong)?;
-        let permit = self.checks.take(client).await;
+        let permit = self.checks.take(Client::of(from)).await;
         let permit = permit.ok_or(Unproven::NotChecked)?;
         // Another request may have checked the same header meanwhile.
         if let Some(person) = self.remembered(&digest) {

@@ -1,4 +1,4 @@
-//! Accepts connections at the admin addresses, as many as there is room for. Others are closed at once, so that a client
+//! Accepts connections at the admin addresses. Where there is no room, a connection is closed for the new one, so that a client
 //! that says nothing, or reads slowly, keeps no other client waiting.
 
 use std::cell::{Cell, RefCell};
@@ -12,12 +12,13 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream};
+use tokio::task::yield_now;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 use super::handler::{Handler, Peer};
 use super::listeners::Purpose;
-use super::places::{CLIENTS, Place, Places};
+use super::places::{Places, SPARED};
 use crate::os::log::LogLimiter;
 use crate::os::panics::vital;
 
@@ -28,8 +29,6 @@ pub(super) struct Connections {
     everybody: Arc<Places>,
     /// At the addresses where only health is answered.
     health: Arc<Places>,
-    /// For clients on this machine, such as its kubelet, however many others are connected.
-    local: Arc<Places>,
     reserve: RefCell<Reserve>,
     full: LogLimiter,
     leaving: CancellationToken,
@@ -39,9 +38,8 @@ impl Connections {
     pub(super) fn new(handler: Rc<Handler>) -> Rc<Self> {
         let connections = Rc::new(Self {
             handler,
-            everybody: Places::new(MOST_CONNECTIONS, MOST_CONNECTIONS / CLIENTS),
-            health: Places::new(MOST_FOR_HEALTH, MOST_FOR_HEALTH / CLIENTS),
-            local: Places::new(MOST_LOCAL, MOST_LOCAL),
+            everybody: Places::new(MOST_CONNECTIONS, MOST_CONNECTIONS, SPARED),
+            health: Places::new(MOST_FOR_HEALTH, MOST_FOR_HEALTH, SPARED),
             reserve: RefCell::new(Reserve::new()),
             full: LogLimiter::new(),
             leaving: CancellationToken::new(),
@@ -63,7 +61,11 @@ impl Connections {
                 Err(_) => self.reserve.borrow_mut().accept(&listener),
             };
             match accepted {
-                Poll::Ready(Ok((stream, from))) => self.receive(stream, from, purpose),
+                Poll::Ready(Ok((stream, from))) => {
+                    self.receive(stream, from, purpose);
+                    // A request that has come is read before another connection is accepted: it keeps its place then.
+                    yield_now().await;
+                }
                 Poll::Ready(Err(_)) => sleep(EXHAUSTED_PAUSE).await,
                 // Without a free descriptor the kernel does not even report that no client waits.
                 Poll::Pending => {}
@@ -85,18 +87,28 @@ impl Connections {
     }
 
     fn receive(self: &Rc<Self>, stream: TcpStream, from: SocketAddr, purpose: Purpose) {
-        let Some(place) = self.place(purpose, from, stream.local_addr().ok()) else {
+        let places = match purpose {
+            Purpose::Everything => &self.everybody,
+            Purpose::Health => &self.health,
+        };
+        let cut = CancellationToken::new();
+        let place = places.take(from, false, cut.clone());
+        let closed = place.as_ref().map_or(Some(from), |place| place.instead_of);
+        if let Some(from) = closed
+            && let Some(suppressed) = self.full.allow(self.handler.stats.shared.clock.now())
+        {
+            tracing::warn!(%from, suppressed, "too many connections to the admin side: one of the client that has the most is closed");
+        }
+        let Some(place) = place else {
             drop(stream);
             self.reserve.borrow_mut().refill();
-            if let Some(suppressed) = self.full.allow(self.handler.stats.shared.clock.now()) {
-                tracing::warn!(%from, suppressed, "too many connections to the admin side, or of this client: this one is closed");
-            }
             return;
         };
         let peer = Peer {
             address: from,
             purpose,
             until: Rc::new(Cell::new(Instant::now() + super::LONGEST)),
+            cut,
         };
         let connections = Rc::clone(self);
         tokio::task::spawn_local(async move {
@@ -104,21 +116,11 @@ impl Connections {
             let leaving = connections.leaving.clone();
             let count = &handler.stats.shared.status.admin_connections;
             count.fetch_add(1, Ordering::SeqCst);
-            super::serve_connection(stream, Rc::clone(&handler), peer, leaving).await;
+            super::serve_connection(stream, Rc::clone(&handler), peer, &place, leaving).await;
             count.fetch_sub(1, Ordering::SeqCst);
             connections.reserve.borrow_mut().refill();
             drop(place);
         });
-    }
-
-    fn place(&self, purpose: Purpose, from: SocketAddr, here: Option<SocketAddr>) -> Option<Place> {
-        let places = match purpose {
-            Purpose::Everything => &self.everybody,
-            Purpose::Health => &self.health,
-        };
-        let client = from.ip();
-        let local = || is_local(from, here).then(|| self.local.take(client))?;
-        places.take(client).or_else(local)
     }
 
     /// Refills the reserve as soon as descriptors are free again.
@@ -128,12 +130,6 @@ impl Connections {
             self.reserve.borrow_mut().refill();
         }
     }
-}
-
-/// Whether both ends of a connection are on this machine: a kubelet that asks the node's own address comes from that address.
-fn is_local(from: SocketAddr, here: Option<SocketAddr>) -> bool {
-    let from = from.ip().to_canonical();
-    from.is_loopback() || here.is_some_and(|here| here.ip().to_canonical() == from)
 }
 
 /// Open descriptors that are given up when the process has no other left.
@@ -168,34 +164,8 @@ impl Reserve {
 }
 
 /// At once, at all addresses where everything is answered.
-const MOST_CONNECTIONS: usize = 96;
+const MOST_CONNECTIONS: usize = 128;
 const MOST_FOR_HEALTH: usize = 32;
-/// Beside those.
-const MOST_LOCAL: usize = 32;
 const RESERVED: usize = 8;
 const REFILL_EVERY: Duration = Duration::from_millis(250);
 const EXHAUSTED_PAUSE: Duration = Duration::from_millis(100);
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn who_comes_from_this_machine_is_local() {
-        for (from, here, expected) in [
-            ("127.0.0.1:5", "127.0.0.1:1936", true),
-            ("127.0.0.9:5", "127.0.0.1:1936", true),
-            ("[::1]:5", "[::1]:1936", true),
-            ("[::ffff:127.0.0.1]:5", "[::ffff:127.0.0.1]:1936", true),
-            ("192.0.2.7:5", "192.0.2.7:1936", true),
-            ("[::ffff:192.0.2.7]:5", "192.0.2.7:1936", true),
-            ("[2001:db8::7]:5", "[2001:db8::7]:1936", true),
-            ("192.0.2.8:5", "192.0.2.7:1936", false),
-            ("[2001:db8::8]:5", "[2001:db8::7]:1936", false),
-        ] {
-            let [from, here] = [from, here].map(|address| address.parse().unwrap());
-            assert_eq!(is_local(from, Some(here)), expected, "{from} {here}");
-        }
-        assert!(!is_local("192.0.2.7:5".parse().unwrap(), None));
-    }
-}

@@ -1,14 +1,16 @@
 //! Health while the first table is read, which may take long: answered at the addresses that the command line gives.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::task::JoinSet;
+use tokio::task::{JoinSet, yield_now};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::listeners::{CommandLine, Listeners};
+use super::places::Places;
 use crate::process::config::Config;
 use crate::process::instance_lock::InstanceLocks;
 
@@ -37,9 +39,10 @@ impl EarlyAdmin {
     pub async fn answer<T>(&self, until: impl Future<Output = T>) -> T {
         let over = CancellationToken::new();
         let mut answering = JoinSet::new();
+        let places = Places::new(MOST_CLIENTS, MOST_CLIENTS, None);
         for listener in self.listeners.copies().unwrap_or_default() {
             if let Ok(listener) = TcpListener::from_std(listener) {
-                answering.spawn(accept(listener, over.clone()));
+                answering.spawn(accept(listener, Arc::clone(&places), over.clone()));
             }
         }
         let ready = until.await;
@@ -55,13 +58,21 @@ impl EarlyAdmin {
 }
 
 /// Accepts until it is over, then waits for those that were accepted.
-async fn accept(listener: TcpListener, over: CancellationToken) {
+async fn accept(listener: TcpListener, places: Arc<Places>, over: CancellationToken) {
     let mut clients = JoinSet::new();
     loop {
         tokio::select! {
-            accepted = listener.accept(), if clients.len() < MOST_CLIENTS => match accepted {
-                Ok((client, _)) => {
-                    clients.spawn(timeout(PATIENCE, answer_one(client)));
+            accepted = listener.accept() => match accepted {
+                Ok((client, from)) => {
+                    let cut = CancellationToken::new();
+                    let place = places.take(from, false, cut.clone());
+                    clients.spawn(async move {
+                        let answered = timeout(PATIENCE, answer_one(client));
+                        cut.run_until_cancelled(answered).await;
+                        drop(place);
+                    });
+                    // A request that has come is read before another client is accepted.
+                    yield_now().await;
                 }
                 Err(_) => sleep(RETRY_EVERY).await,
             },
@@ -107,7 +118,7 @@ fn answer_to(head: &[u8]) -> String {
 }
 
 const NOT_READY: &str = "not ready: the first table is being read\n";
-/// Clients of one address at once.
+/// Clients at once. Beyond these the oldest one of the client that has the most is cut.
 const MOST_CLIENTS: usize = 16;
 /// For those that were accepted before the table was read.
 const LAST_ANSWERS: Duration = Duration::from_millis(100);

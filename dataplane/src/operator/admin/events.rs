@@ -22,7 +22,7 @@ pub(super) struct Events(mpsc::Receiver<Bytes>);
 
 impl Events {
     /// Begins to tell one more reader.
-    pub(super) fn begin(handler: &Rc<Handler>, view: View, from: IpAddr, slot: Place) -> Self {
+    pub(super) fn begin(handler: &Rc<Handler>, view: View, from: IpAddr, place: Place) -> Self {
         // A slow reader misses seconds, and is sent later what has changed in all of them.
         let (sender, receiver) = mpsc::channel(1);
         tokio::task::spawn_local(tell(
@@ -30,7 +30,7 @@ impl Events {
             Changes::new(view),
             from,
             sender,
-            slot,
+            place,
         ));
         Self(receiver)
     }
@@ -54,7 +54,7 @@ async fn tell(
     mut changes: Changes,
     from: IpAddr,
     sender: mpsc::Sender<Bytes>,
-    _slot: Place,
+    _place: Place,
 ) {
     let status = &handler.stats.shared.status;
     let _counted = Counted::new(&handler);

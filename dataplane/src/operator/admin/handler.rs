@@ -18,6 +18,7 @@ use hyper::header::{
 use hyper::{Method, Request, Response, StatusCode};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
+use tokio_util::sync::CancellationToken;
 
 use super::action::{self, Outcome};
 use super::announced::{Announced, AnnouncerAck};
@@ -26,7 +27,7 @@ use super::gzip;
 use super::listeners::Purpose;
 use super::page::{self, View};
 use super::permission::{self, User};
-use super::places::{CLIENTS, Places};
+use super::places::Places;
 use super::viewers::Viewers;
 use crate::operator::admin::auth::{Auth, Unproven};
 use crate::operator::target::By;
@@ -57,9 +58,13 @@ pub(super) struct Peer {
     pub(super) purpose: Purpose,
     /// When the connection is closed at the latest.
     pub(super) until: Rc<Cell<Instant>>,
+    /// Cancelled where the connection gives way to another one.
+    pub(super) cut: CancellationToken,
 }
 
-pub(super) type Reply = Response<UnsyncBoxBody<Bytes, Infallible>>;
+/// The body of a reply.
+pub(super) type Sent = UnsyncBoxBody<Bytes, Infallible>;
+pub(super) type Reply = Response<Sent>;
 
 impl Handler {
     pub(super) fn new(
@@ -73,8 +78,8 @@ impl Handler {
             auth,
             viewers: RefCell::new(viewers),
             renderings: Arc::new(Semaphore::new(MOST_RENDERINGS)),
-            shares: Places::new(usize::MAX, MOST_RENDERINGS / 2),
-            readers: Places::new(MOST_READERS, MOST_READERS / CLIENTS),
+            shares: Places::new(usize::MAX, MOST_RENDERINGS / 2, None),
+            readers: Places::new(MOST_READERS, MOST_READERS / 4, None),
             recent: RefCell::new(None),
             announced,
         }
@@ -134,8 +139,8 @@ impl Handler {
         if let Some(why) = self.refuse(peer.address.ip()) {
             return text(StatusCode::FORBIDDEN, why);
         }
-        let from = peer.address.ip();
-        let user = match permission::user(self.auth.as_ref(), request.headers(), from).await {
+        let user = permission::user(self.auth.as_ref(), request.headers(), peer.address);
+        let user = match user.await {
             Ok(user) => user,
             Err(Unproven::Wrong) => return who_are_you(),
             Err(Unproven::NotChecked) => return not_checked(),
@@ -156,16 +161,16 @@ impl Handler {
         }
         let gzip = gzip::is_accepted(request.headers());
         match (form, request.uri().path()) {
-            (Some(form), _) => self.stats_page(form, &address, &user, (from, gzip)).await,
+            (Some(form), _) => self.stats_page(form, &address, &user, (peer, gzip)).await,
             (None, "/metrics") => {
                 let selection = Selection::of_metrics(request.uri().query().unwrap_or_default());
                 let kind = "text/plain; version=0.0.4; charset=utf-8";
-                self.rendered(from, kind, gzip, |all| stats::metrics(all, selection))
+                self.rendered(peer, kind, gzip, |all| stats::metrics(all, selection))
                     .await
             }
             (None, "/api/snapshot") => {
                 let selection = Selection::of_page(&address);
-                self.rendered(from, JSON, gzip, |all| stats::api(all, selection))
+                self.rendered(peer, JSON, gzip, |all| stats::api(all, selection))
                     .await
             }
             (None, "/events") => self.events(&address, &user, peer),
@@ -189,7 +194,7 @@ impl Handler {
         form: Form,
         address: &str,
         user: &User,
-        (from, gzip): (IpAddr, bool),
+        (peer, gzip): (&Peer, bool),
     ) -> Reply {
         let selection = Selection::of_page(address);
         let (kind, render): (_, fn(_, _) -> _) = match form {
@@ -199,19 +204,19 @@ impl Handler {
             Form::Schema => return with(text(StatusCode::OK, stats::schema()), CONTENT_TYPE, JSON),
             Form::Html => {
                 return self
-                    .page(View::of(address, user.may_change), (from, gzip))
+                    .page(View::of(address, user.may_change), (peer, gzip))
                     .await;
             }
         };
-        self.rendered(from, kind, gzip, |all| render(all, selection))
+        self.rendered(peer, kind, gzip, |all| render(all, selection))
             .await
     }
 
-    async fn page(&self, view: View, (from, gzip): (IpAddr, bool)) -> Reply {
+    async fn page(&self, view: View, (peer, gzip): (&Peer, bool)) -> Reply {
         let announced = self.announced().await;
         let page = |snapshot| page::page(&self.stats, snapshot, announced, view);
         let mut reply = self
-            .rendered(from, "text/html; charset=utf-8", gzip, page)
+            .rendered(peer, "text/html; charset=utf-8", gzip, page)
             .await;
         for (name, value) in [
             // Posts must say where they come from.
@@ -229,12 +234,13 @@ impl Handler {
     /// A rendering of a snapshot, sent while it is written.
     async fn rendered(
         &self,
-        client: IpAddr,
+        peer: &Peer,
         kind: &'static str,
         gzip: bool,
         render: impl FnOnce(Arc<Snapshot>) -> Chunks,
     ) -> Reply {
-        let Some(place) = self.shares.take(client) else {
+        let place = self.shares.take(peer.address, true, peer.cut.clone());
+        let Some(place) = place else {
             return busy();
         };
         let slot = Arc::clone(&self.renderings).acquire_owned();
@@ -253,12 +259,13 @@ impl Handler {
     }
 
     fn events(self: &Rc<Self>, address: &str, user: &User, peer: &Peer) -> Reply {
-        let Some(slot) = self.readers.take(peer.address.ip()) else {
+        let place = self.readers.take(peer.address, true, peer.cut.clone());
+        let Some(place) = place else {
             return busy();
         };
         peer.until.set(Instant::now() + LISTENING);
         let view = View::of(address, user.may_change);
-        let events = Events::begin(self, view, peer.address.ip(), slot);
+        let events = Events::begin(self, view, peer.address.ip(), place);
         let reply = Response::new(events.boxed_unsync());
         with(reply, CONTENT_TYPE, "text/event-stream")
     }

@@ -1,7 +1,7 @@
 //! Authentication of requests to the admin side by their credentials, and the check that a post was sent by the page itself and not by
 //! another site through the browser of a user.
 
-use std::net::IpAddr;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use hyper::header::{AUTHORIZATION, HOST, HeaderMap, HeaderName, ORIGIN, REFERER};
@@ -20,7 +20,7 @@ pub(super) struct User {
 pub(super) async fn user(
     auth: Option<&Auth>,
     headers: &HeaderMap,
-    from: IpAddr,
+    from: SocketAddr,
 ) -> Result<User, Unproven> {
     let Some(auth) = auth else {
         return Ok(User {

@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::sync::Arc;
 
-use ballast_core::handover::{FLOWS, Handed, MOST_STATE, Message, Offer, Ready, State};
+use ballast_core::handover::{FLOWS, Handed, MOST_STATE, Message, Offer, PairFiles, Ready, State};
 use ballast_core::plan::SocketKey;
 use socket2::Socket;
 use tokio::net::UnixStream;
@@ -178,8 +178,12 @@ impl InheritedSockets {
     }
 
     /// Tells the other process that this one can serve, and waits until it may have the sockets of the `wanted` ones. The others
-    /// are closed by the process that had them. Returns what that one knows, too. An error: that one goes on, and this one must not serve.
-    pub(crate) async fn ready(mut self, wanted: &[SocketKey]) -> Result<(Takeover, State), String> {
+    /// are closed by the process that had them. Returns what that one knows, too, and these `certificates` of it. An error: that one goes on, and this one must not serve.
+    pub(crate) async fn ready(
+        mut self,
+        wanted: &[SocketKey],
+        certificates: Vec<PairFiles>,
+    ) -> Result<(Takeover, State), String> {
         let wanted: HashSet<&SocketKey> = wanted.iter().collect();
         let (kept, unwanted): (BTreeMap<_, _>, BTreeMap<_, _>) = self
             .by_key
@@ -193,6 +197,7 @@ impl InheritedSockets {
         let ready = Ready {
             unwanted: self.unwanted,
             groups: groups(),
+            certificates,
         };
         let (connection, state) = self.old.gives_way(ready).await?;
         let takeover = Takeover {

@@ -10,7 +10,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ballast_core::handover::{FLOWS, Handed, LONGEST, MOST_STATE, Message, Offer, Ready, State};
+use ballast_core::handover::{
+    FLOWS, Handed, LONGEST, MOST_STATE, Message, Offer, PairFiles, Ready, State,
+};
 use rustix::net::{Shutdown, shutdown};
 use tokio::io::AsyncWriteExt;
 use tokio::net::{UnixListener, UnixStream};
@@ -138,7 +140,7 @@ impl<F: Fn() -> Vec<Lent>> Giver<F> {
             why = self.succession.withdrawn() => return Err(Kept::because(why)),
         };
         let mut unwanted: BTreeSet<usize> = ready.unwanted.into_iter().collect();
-        let (_frozen, known) = self.freeze().await?;
+        let (_frozen, known) = self.freeze(ready.certificates).await?;
         if let Some(why) = self.succession.why_withdrawn() {
             return Err(Kept::because(why));
         }
@@ -250,11 +252,19 @@ impl<F: Fn() -> Vec<Lent>> Giver<F> {
     }
 
     /// Has apply change nothing until the returned value is dropped. Returns what is known.
-    async fn freeze(&self) -> Result<(oneshot::Sender<()>, Vec<State>), Kept> {
+    async fn freeze(
+        &self,
+        certificates: Vec<PairFiles>,
+    ) -> Result<(oneshot::Sender<()>, Vec<State>), Kept> {
         let (guard, until) = oneshot::channel();
         let (known, freezing) = oneshot::channel();
         // Where this fails, this process is ending and changes nothing any more.
-        self.freezes.send(Freeze { known, until }).ok();
+        let freeze = Freeze {
+            certificates,
+            known,
+            until,
+        };
+        self.freezes.send(freeze).ok();
         match timeout(OFFERS_WITHIN, freezing).await {
             Ok(known) => Ok((guard, known.unwrap_or_default())),
             Err(_) => Err(Kept::Because(format!(

@@ -154,7 +154,7 @@ mod tests {
         for count in [0, 1, 253, 254, 600] {
             let message = Message::Ready(Ready {
                 unwanted: vec![count],
-                groups: None,
+                ..Ready::default()
             });
             let descriptors = vec![file.as_fd(); count];
             let sending = async {

@@ -265,3 +265,27 @@ fn a_certificate_whose_files_do_not_fit_any_more_is_served_by_the_next_process_t
     replace(&place.folder, &format!("{}# and again\n", place.table(&[])));
     third.until("the new one", || shown() == next);
 }
+
+#[test]
+fn a_process_that_begins_between_the_writes_of_a_certificate_and_its_key_serves_the_one_before() {
+    let place = Place::new();
+    let first = place.serving();
+    let mut config = ClientConfig::builder()
+        .with_root_certificates(place.papers.roots())
+        .with_no_client_auth();
+    config.resumption = Resumption::disabled();
+    let config = Arc::new(config);
+    let shown = || {
+        let session = visit_by_tls(&place, &config);
+        session.peer_certificates().unwrap()[0].to_vec()
+    };
+    let good = shown();
+    place.papers.issue("next", &["web.test"]);
+    // The running process does not look at once: no file in the folder of the table changes.
+    fs::copy(place.papers.path("next.crt"), place.papers.path("web.crt")).unwrap();
+    let second = follows(&first, &place);
+    assert_eq!(shown(), good);
+    fs::copy(place.papers.path("next.key"), place.papers.path("web.key")).unwrap();
+    let next = place.papers.pair("next").0[0].to_vec();
+    second.until("the new one", || shown() == next);
+}

@@ -98,6 +98,40 @@ fn clients_of_the_admin_side_that_never_read_lock_nobody_out() {
     siege.until_let_go();
 }
 
+/// They have the address of a kubelet, or of Prometheus.
+#[test]
+fn silent_and_slow_clients_keep_no_probe_of_the_same_address_waiting() {
+    let siege = Siege::new();
+    let admin = siege.process.admin();
+    for says in [
+        "",
+        "GET /healthz HT",
+        "GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n",
+        "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9999\r\n\r\nx",
+    ] {
+        let mut slowest = Duration::ZERO;
+        let mut held = Vec::new();
+        for number in 0..400 {
+            let mut client = connect(admin).unwrap();
+            SockRef::from(&client).set_recv_buffer_size(1).unwrap();
+            client.write_all(says.as_bytes()).ok();
+            held.push(client);
+            if number % 40 == 39 {
+                for path in ["/healthz", "/readyz", "/metrics"] {
+                    let asked = Instant::now();
+                    siege.process.until(path, || {
+                        get(admin, path).is_ok_and(|(status, _)| status == 200)
+                    });
+                    slowest = slowest.max(asked.elapsed());
+                }
+            }
+        }
+        println!("{says:?}: the slowest probe took {slowest:?}");
+        assert!(slowest < Duration::from_secs(3), "{says:?}: {slowest:?}");
+    }
+    siege.until_let_go();
+}
+
 /// The socket is the operator's, whose scripts may be wrong.
 #[test]
 fn scripts_at_the_runtime_socket_that_never_read_or_never_end_a_line_hold_little() {

@@ -2,14 +2,13 @@
 //! has one check at a time, so that a client that guesses many secrets delays no other client.
 
 use std::collections::HashMap;
-use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{sleep, timeout};
 
-use crate::operator::admin::places::network;
+use crate::operator::admin::client::Client;
 use crate::os::threads::lock;
 
 /// The queues of all clients. Requests of one client are served in order, and so are the first requests of different clients.
@@ -17,7 +16,7 @@ use crate::os::threads::lock;
 pub(super) struct CheckQueue {
     permits: Arc<Semaphore>,
     /// The one permit of each client. Its requests keep it alive.
-    clients: Mutex<HashMap<IpAddr, Weak<Semaphore>>>,
+    clients: Mutex<HashMap<Client, Weak<Semaphore>>>,
 }
 
 /// The permit to check one secret. It belongs to the check, not to the request: a request that is cancelled makes no room for
@@ -37,8 +36,8 @@ impl CheckQueue {
     }
 
     /// Waits for a permit. `None`: it took too long, or too many clients have requests.
-    pub(super) async fn take(&self, client: IpAddr) -> Option<CheckPermit> {
-        let queue = self.queue(network(client))?;
+    pub(super) async fn take(&self, client: Client) -> Option<CheckPermit> {
+        let queue = self.queue(client)?;
         let permits = async {
             let own = queue.acquire_owned().await.ok()?;
             let permits = Arc::clone(&self.permits);
@@ -48,7 +47,7 @@ impl CheckQueue {
         Some(CheckPermit { shared, _own: own })
     }
 
-    fn queue(&self, client: IpAddr) -> Option<Arc<Semaphore>> {
+    fn queue(&self, client: Client) -> Option<Arc<Semaphore>> {
         let mut clients = self.clients();
         if let Some(queue) = clients.get(&client).and_then(Weak::upgrade) {
             return Some(queue);
@@ -61,7 +60,7 @@ impl CheckQueue {
         Some(queue)
     }
 
-    pub(super) fn clients(&self) -> MutexGuard<'_, HashMap<IpAddr, Weak<Semaphore>>> {
+    pub(super) fn clients(&self) -> MutexGuard<'_, HashMap<Client, Weak<Semaphore>>> {
         let mut clients = lock(&self.clients);
         clients.retain(|_, queue| queue.strong_count() > 0);
         clients
@@ -88,16 +87,17 @@ const MAX_CLIENTS: usize = 1024;
 
 #[cfg(test)]
 mod tests {
+    use std::net::{Ipv4Addr, SocketAddr};
     use std::time::Instant;
 
     use super::*;
 
-    fn client(number: u8) -> IpAddr {
-        [192, 0, 2, number].into()
+    fn client(number: u32) -> Client {
+        Client::of(SocketAddr::from((Ipv4Addr::from(number), 7)))
     }
 
     /// Takes a permit, if one is available now.
-    async fn may_begin(checks: &CheckQueue, client: IpAddr) -> Option<CheckPermit> {
+    async fn may_begin(checks: &CheckQueue, client: Client) -> Option<CheckPermit> {
         timeout(Duration::from_millis(20), checks.take(client))
             .await
             .ok()?
@@ -133,28 +133,19 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn clients_are_counted_by_network_and_there_is_a_most() {
+    async fn there_is_a_most_of_clients() {
         let checks = CheckQueue::new();
-        let [one, same, other]: [IpAddr; 3] =
-            ["2001:db8::1", "2001:db8::ffff:2", "2001:db8:0:1::1"]
-                .map(|text| text.parse().unwrap());
-        let permit = checks.take(one).await.unwrap();
-        assert!(may_begin(&checks, same).await.is_none());
-        assert!(may_begin(&checks, other).await.is_some());
-        drop(permit);
-        assert_eq!(network("::ffff:192.0.2.1".parse().unwrap()), client(1));
-
         let waiting: Vec<_> = (0..MAX_CLIENTS)
             .map(|number| {
                 let number = u32::try_from(number).unwrap();
-                checks.queue(IpAddr::V4(number.into())).unwrap()
+                checks.queue(client(number)).unwrap()
             })
             .collect();
         assert!(
-            checks.take(client(1)).await.is_none(),
+            checks.take(client(u32::MAX)).await.is_none(),
             "no room for another"
         );
-        let known = checks.take(IpAddr::V4(7.into())).await;
+        let known = checks.take(client(7)).await;
         assert!(known.is_some(), "one that is there may ask again");
         drop((waiting, known));
         assert!(checks.clients().is_empty());

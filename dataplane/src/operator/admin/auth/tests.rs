@@ -111,7 +111,7 @@ async fn a_guess_that_nobody_waits_for_keeps_its_turn_until_it_is_checked() {
     let anna = auth.identify(&right, CLIENT).await.unwrap();
     assert_eq!(&*anna.name, "anna");
     // Known headers need no permit.
-    let _turn = auth.checks.take(CLIENT).await.unwrap();
+    let _turn = auth.checks.take(Client::of(CLIENT)).await.unwrap();
     assert_eq!(auth.identify(&right, CLIENT).await, Ok(anna));
 }
 
@@ -159,4 +159,4 @@ async fn poll_immediate<T>(mut task: impl Future<Output = T> + Unpin) -> Option<
     .await
 }
 
-const CLIENT: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+const CLIENT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 7);
