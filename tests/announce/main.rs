@@ -76,6 +76,10 @@ fn main() -> ExitCode {
             bird::routes,
         ),
         trial(
+            "an_address_is_held_until_bird_has_withdrawn_it",
+            bird::withdrawal,
+        ),
+        trial(
             "a_router_of_frr_shares_out_over_both_hosts_that_serve",
             frr::routes,
         ),

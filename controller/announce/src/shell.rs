@@ -28,6 +28,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
 use crate::ack::{Ack, Refused, State, Status, Wrong};
+use crate::file::Mode;
 use admin::Shown;
 pub use admin::{parse as parse_admin, table};
 pub use files::{Wanted, read};
@@ -97,7 +98,7 @@ pub fn run(options: &Options) -> Result<(), Failure> {
 }
 
 async fn serve(options: &Options) -> Result<(), Failure> {
-    let mut reporter = Reporter::new(options);
+    let mut reporter = Reporter::new(options)?;
     if let Some(address) = options.admin {
         let listener = TcpListener::bind(address).await;
         let what = format!("the admin address {address}");
@@ -170,13 +171,21 @@ struct Reporter {
     /// Whether the last ack could not be written, which was told.
     has_failed: bool,
     bird: bird::Link,
+    /// The last ack of an earlier process.
+    before: Option<Ack>,
 }
 
 impl Reporter {
-    fn new(options: &Options) -> Self {
+    fn new(options: &Options) -> Result<Self, Failure> {
         let beside = options.file.with_file_name("announce-ack.json");
-        Self {
-            path: options.ack.clone().unwrap_or(beside),
+        let path = options.ack.clone().unwrap_or(beside);
+        let before = std::fs::read(&path).unwrap_or_default();
+        let before: Option<Ack> = serde_json::from_slice(&before).ok();
+        let told = held(before.as_ref()).filter(|status| status.mode == Some(Mode::Bgp));
+        let told = told.map(|status| status.address).collect();
+        let bird = bird::Link::open(options.file.clone(), told);
+        Ok(Self {
+            path,
             digest: None,
             refused: None,
             warning: None,
@@ -184,17 +193,16 @@ impl Reporter {
             shown: watch::Sender::default(),
             written: None,
             has_failed: false,
-            bird: bird::Link::open(options.file.clone()),
-        }
+            bird: bird.map_err(Failure::of("a thread", "see the limits of this process"))?,
+            before,
+        })
     }
 
     /// The addresses that this node held when the last ack was written, by this process or an earlier one.
     fn held_before(&self) -> BTreeSet<IpAddr> {
-        let ack = std::fs::read(&self.path).unwrap_or_default();
-        let ack: Option<Ack> = serde_json::from_slice(&ack).ok();
-        let statuses = ack.into_iter().flat_map(|ack| ack.addresses);
-        let held = statuses.filter(|status| status.state == State::Held);
-        held.map(|status| status.address).collect()
+        let shown = self.shown.borrow();
+        let last = shown.ack.as_ref().or(self.before.as_ref());
+        held(last).map(|status| status.address).collect()
     }
 
     /// A file is in force.
@@ -270,6 +278,12 @@ impl Reporter {
             Err(_) => {}
         }
     }
+}
+
+/// The addresses that were held by this ack.
+fn held(ack: Option<&Ack>) -> impl Iterator<Item = &Status> {
+    let statuses = ack.into_iter().flat_map(|ack| &ack.addresses);
+    statuses.filter(|status| status.state == State::Held)
 }
 
 const BEAT_EVERY: Duration = Duration::from_secs(5);

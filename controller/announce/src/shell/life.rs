@@ -21,6 +21,7 @@ use super::log::tell;
 use super::netlink::{Netlink, Origin};
 use super::packets::Packets;
 use super::{Failure, LOOK_EVERY, Options, Reporter, Signals, data_plane};
+use crate::bgp::Sessions;
 use crate::file::{Announce, Mode};
 use crate::node::{Action, DataPlane, Node, Present, Start};
 
@@ -50,6 +51,8 @@ struct Life<'r> {
     /// Asks for another look at the kernel's tables.
     again: Arc<Notify>,
     reporter: &'r mut Reporter,
+    /// The sessions with routers.
+    sessions: Sessions,
     /// The number of the state that was reported last.
     reported: Option<u64>,
     /// When.
@@ -84,6 +87,7 @@ pub(super) async fn live(
     // Nothing yet: the file may have changed since it was read.
     let mut known = [Vec::new(), Vec::new()];
     let mut look = tokio::time::interval(LOOK_EVERY);
+    let mut bird = life.reporter.bird.listen();
     let why = loop {
         life.go_on();
         let deadline = life.deadline().map(|at| (begun + at).into());
@@ -111,6 +115,8 @@ pub(super) async fn live(
                 let kernel = ears.kernel.borrow_and_update().clone();
                 life.see(kernel);
             }
+            // What it says is taken before the next report.
+            Ok(()) = bird.changed() => {}
             () = watch.changed() => has_file = true,
             _ = look.tick() => has_file = true,
             () = due => {}
@@ -197,7 +203,7 @@ async fn open<'r>(
     let worker = tokio::spawn(worker.act(acting, refused));
     let earlier = reporter.held_before();
     reporter.take(wanted);
-    let life = Life {
+    let mut life = Life {
         node,
         begun,
         udp,
@@ -209,9 +215,11 @@ async fn open<'r>(
         is_decided: wanted.file.data_plane.is_none(),
         again,
         reporter,
+        sessions: Sessions::default(),
         reported: None,
         reported_at: Duration::ZERO,
     };
+    life.hear_bird();
     let ears = Ears {
         packets,
         kernel,
@@ -235,7 +243,7 @@ impl Life<'_> {
     }
 
     fn has_news(&self) -> bool {
-        self.reported != Some(self.node.noted()) || self.reporter.bird.has_news()
+        self.reported != Some(self.node.noted())
     }
 
     /// Does what is due, and what follows from it.
@@ -245,6 +253,9 @@ impl Life<'_> {
             // Datagrams that came while this process did not run are taken first.
             self.receive();
             self.node.tick(now);
+        }
+        if self.reporter.bird.has_news() {
+            self.hear_bird();
         }
         for action in self.node.take_actions(now) {
             match action {
@@ -289,7 +300,15 @@ impl Life<'_> {
         }
     }
 
+    fn hear_bird(&mut self) {
+        let said = self.reporter.bird.said();
+        self.node
+            .set_routers(self.now(), &said.routes, &said.sessions);
+        self.sessions = said.sessions;
+    }
+
     fn report(&mut self) {
+        self.hear_bird();
         self.reported = Some(self.node.noted());
         self.reported_at = self.now();
         self.is_decided |= self.reported_at >= DECIDED_AFTER;
@@ -301,8 +320,7 @@ impl Life<'_> {
             };
             self.reporter.bird.tell(told);
         }
-        let sessions = self.reporter.bird.sessions();
-        let (node, reporter) = (&self.node, &mut self.reporter);
+        let (node, reporter, sessions) = (&self.node, &mut self.reporter, &self.sessions);
         reporter.report(node.statuses(), |shown| {
             shown.addresses.clone_from(&node.file().addresses);
             shown.node.clone_from(&node.file().node);
@@ -315,7 +333,7 @@ impl Life<'_> {
             shown.members = node.members();
             shown.counters = node.counters().clone();
             shown.probes = node.probes().cloned();
-            shown.sessions = sessions;
+            shown.sessions.clone_from(sessions);
         });
     }
 
