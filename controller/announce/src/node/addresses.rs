@@ -514,7 +514,27 @@ impl Node {
         }
     }
 
-    /// Milliseconds since 1970, as far as the clock had them when the process began.
+    /// The clock was set: moment zero was this many milliseconds after 1970. What is older stays as old as it is.
+    pub fn set_epoch(&mut self, epoch: u64) {
+        let moved = |since: u64| since.saturating_add(epoch).saturating_sub(self.epoch);
+        let addresses = self.entries.addresses().into_iter();
+        for address in addresses {
+            self.entries.change(address, |entry| {
+                entry.status.since = moved(entry.status.since);
+            });
+        }
+        self.routers.move_since(moved);
+        self.epoch = epoch;
+        self.noted += 1;
+    }
+
+    /// The milliseconds after 1970 at moment zero, as the times of the statuses have it.
+    #[must_use]
+    pub fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// Milliseconds since 1970.
     fn wall(&self, now: Duration) -> u64 {
         let passed = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
         self.epoch.saturating_add(passed)
