@@ -140,6 +140,7 @@ fn main() -> ExitCode {
             "a_file_with_a_socket_that_cannot_be_opened_is_refused",
             kernel::bad_bind,
         ),
+        trial("a_disk_that_stalls_moves_nothing", kernel::stalled),
         trial("a_node_that_names_no_peer_is_found", kernel::no_peers),
     ];
     if std::env::var_os("FIGURES").is_some() {

@@ -38,32 +38,50 @@ pub(super) struct Said {
 pub(super) struct Link {
     told: watch::Sender<Told>,
     said: watch::Receiver<Said>,
+    /// Until there is something to tell.
+    start: Option<Start>,
+}
+
+/// What the thread begins with.
+struct Start {
+    file: PathBuf,
+    before: BTreeSet<IpAddr>,
+    told: watch::Receiver<Told>,
+    said: watch::Sender<Said>,
 }
 
 impl Link {
     /// Keeps the BIRD of the file in step until the process ends, in a thread of its own: a disk that stalls delays nothing else.
     /// `before`: the addresses of which BIRD told routers when the last process ended.
-    pub(super) fn open(file: PathBuf, before: BTreeSet<IpAddr>) -> io::Result<Self> {
+    pub(super) fn open(file: PathBuf, before: BTreeSet<IpAddr>) -> Self {
         let (told, telling) = watch::channel(Told::default());
         let (saying, said) = watch::channel(Said {
             routes: Routes::left(before.clone()),
+            applied: Some(Told::default()),
             ..Said::default()
         });
-        let mut runtime = tokio::runtime::Builder::new_current_thread();
-        let runtime = runtime.enable_all().build()?;
-        let work = follow(file, before, telling, saying);
-        let thread = thread::Builder::new().name("bird".to_owned());
-        thread.spawn(move || runtime.block_on(work))?;
-        Ok(Self { told, said })
+        let start = Some(Start {
+            file,
+            before,
+            told: telling,
+            said: saying,
+        });
+        Self { told, said, start }
     }
 
     /// BIRD is to tell this from now on.
-    pub(super) fn tell(&self, wanted: Told) {
+    pub(super) fn tell(&mut self, wanted: Told) {
+        let has_bird = wanted.bgp.is_some();
         self.told.send_if_modified(|told| {
             let is_new = *told != wanted;
             *told = wanted;
             is_new
         });
+        if let Some(start) = self.start.take_if(|_| has_bird)
+            && let Err(error) = start.run()
+        {
+            tracing::error!(%error, "cannot start the thread that speaks with BIRD; see the limits of this process, and start it again");
+        }
     }
 
     /// What is known of BIRD, for one who waits for a change.
@@ -92,6 +110,16 @@ impl Link {
                 "BIRD does not answer, and may go on to announce what this node does not serve any more; see that it runs, or end it"
             );
         }
+    }
+}
+
+impl Start {
+    fn run(self) -> io::Result<()> {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.enable_all().build()?;
+        let work = follow(self.file, self.before, self.told, self.said);
+        let thread = thread::Builder::new().name("bird".to_owned());
+        thread.spawn(move || runtime.block_on(work)).map(drop)
     }
 }
 
@@ -494,7 +522,7 @@ bgp:
     fn place() -> (TempDir, Link) {
         let folder = tempfile::tempdir().unwrap();
         let link = Link::open(folder.path().join("announce.yaml"), BTreeSet::new());
-        (folder, link.unwrap())
+        (folder, link)
     }
 
     #[test]
