@@ -81,7 +81,10 @@ pub(super) struct Addresses {
     /// The announcer's file, beside which its ack is
     #[arg(long, value_name = "PATH", conflicts_with = "admin")]
     file: Option<PathBuf>,
-    /// The admin address of the announcer, which is asked if no file is named
+    /// The announcer's ack, if it is not beside the file
+    #[arg(long, value_name = "PATH", conflicts_with = "admin")]
+    ack: Option<PathBuf>,
+    /// The admin address of the announcer, which is asked if no file and no ack is named
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:1938")]
     admin: SocketAddr,
 }
@@ -127,14 +130,18 @@ pub(super) fn announce(flags: &Announce) -> anyhow::Result<()> {
 
 /// Prints which node holds each address.
 pub(super) fn addresses(flags: &Addresses) -> anyhow::Result<()> {
-    let Some(file) = &flags.file else {
+    let beside = |file: &PathBuf| file.with_file_name("announce-ack.json");
+    let Some(path) = flags
+        .ack
+        .clone()
+        .or_else(|| flags.file.as_ref().map(beside))
+    else {
         let asked = ask(flags.admin);
         return print(&asked.with_context(|| format!("--admin {}", flags.admin))?);
     };
-    let path = file.with_file_name("announce-ack.json");
     let what = || {
         format!(
-            "cannot read {}; see that an announcer of this file runs, or ask it with --admin",
+            "cannot read {}; see that an announcer of this file runs, name its ack with --ack, or ask it with --admin",
             path.display()
         )
     };

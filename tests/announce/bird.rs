@@ -18,6 +18,13 @@ impl Bird {
         Self(child.expect("bird"))
     }
 
+    /// Freezes it, or lets it go on.
+    fn signal(&self, name: &str) {
+        let id = self.0.id().to_string();
+        let done = Command::new("kill").args(["-s", name, &id]).status();
+        assert!(done.expect("kill").success());
+    }
+
     /// Ends it without a word.
     pub(crate) fn kill(&mut self) {
         self.0.kill().ok();
@@ -34,7 +41,7 @@ impl Drop for Bird {
 /// A router and the first host, each with its BIRD.
 struct Session {
     _router: Bird,
-    _own: Bird,
+    own: Bird,
 }
 
 impl Session {
@@ -52,7 +59,7 @@ impl Session {
         });
         Some(Self {
             _router: router,
-            _own: Bird::start(host),
+            own: Bird::start(host),
         })
     }
 }
@@ -110,6 +117,58 @@ pub(crate) fn routes(place: &mut Place) {
     until("all is withdrawn", || {
         !knows("198.51.100.7") && !knows("198.51.100.8")
     });
+}
+
+/// What waits for the withdrawal of an address sees when BIRD has withdrawn it.
+pub(crate) fn withdrawal(place: &mut Place) {
+    let Some(mut session) = Session::start(place) else {
+        return;
+    };
+    let shown = |words: &str| shown(&place.client, words);
+    let knows = |address: &str| shown("show route").contains(&format!("{address}/32"));
+    let host = &place.hosts[0];
+    let state = |address: &str| {
+        let ack = host.ack();
+        let status = ack
+            .split(&format!("{{\"address\":\"{address}\",\"state\":\""))
+            .nth(1)?;
+        Some(status.split('"').next()?.to_owned())
+    };
+    let is = |address: &str, expected: &str| state(address).as_deref() == Some(expected);
+    until("both are held, and the router knows them", || {
+        ["198.51.100.7", "198.51.100.8"]
+            .iter()
+            .all(|one| is(one, "held") && knows(one))
+    });
+    // One is not served any more, the other is not in the file any more, and BIRD hangs.
+    session.own.signal("STOP");
+    let other = FILE.replace("ready: true", "ready: false");
+    let other: Vec<&str> = other
+        .lines()
+        .filter(|line| !line.contains("198.51.100.8"))
+        .collect();
+    host.write(&other.join("\n"));
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(1) {
+        assert!(
+            is("198.51.100.7", "held") && is("198.51.100.8", "held"),
+            "{}",
+            host.ack()
+        );
+        pause(Duration::from_millis(20));
+    }
+    session.own.signal("CONT");
+    until("the ack says that they are withdrawn", || {
+        is("198.51.100.7", "not-ready") && state("198.51.100.8").is_none()
+    });
+    until("the router has heard it", || {
+        !knows("198.51.100.7") && !knows("198.51.100.8")
+    });
+    host.write(FILE);
+    until("it is held again", || is("198.51.100.7", "held"));
+    // A BIRD that does not run tells nobody.
+    session.own.kill();
+    until("nothing is announced", || is("198.51.100.7", "not-ready"));
 }
 
 /// A host with BGP loses its power: when the router sends nothing to it any more.

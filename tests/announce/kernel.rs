@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{Ipv6Addr, TcpListener, TcpStream, UdpSocket};
+use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -265,8 +266,68 @@ pub(crate) fn bad_bind(place: &mut Place) {
             !host.ack().contains("cannot be bound")
         });
     }
+    // Another process has the socket that is asked for: on the port of the present one, of which one is an address of all interfaces.
+    host.write(&good.replace("0.0.0.0:7956", "10.77.0.1:7956"));
+    let is_bound = |at: &str| {
+        host.program("ss")
+            .args(["-Hlnu", "src", at])
+            .output()
+            .expect("ss")
+    };
+    let is_bound = |at: &str| !is_bound(at).stdout.is_empty();
+    until("the socket is another one", || is_bound("10.77.0.1:7956"));
+    let holder = host.holder();
+    let other = thread::spawn(move || {
+        enter(holder);
+        UdpSocket::bind("127.0.0.1:7956").expect("a socket")
+    });
+    let other = other.join().expect("no panic");
+    for bind in ["127.0.0.1:7956", "0.0.0.0:7956"] {
+        host.write(&good.replace("0.0.0.0:7956", bind));
+        until("it is refused", || host.ack().contains("cannot be bound"));
+        assert!(is_bound("10.77.0.1:7956"));
+    }
+    drop(other);
+    until("it is taken when the other one has ended", || {
+        is_bound("0.0.0.0:7956") && !host.ack().contains("cannot be bound")
+    });
     assert!(!host.has_ended());
     assert_eq!(place.holders(V4), [0]);
+}
+
+/// A disk that stalls moves no address, and does not keep the announcer from its end. An ack that was deleted is written again.
+pub(crate) fn stalled(place: &mut Place) {
+    let (one, _) = settle(place);
+    fs::remove_file(place.hosts[one].path("announce-ack.json")).expect("an ack");
+    until("the ack is there again", || {
+        place.hosts[one].ack().contains("held")
+    });
+    // Who reads a pipe waits for one who writes.
+    let pipe = place.hosts[one].path("pipe");
+    assert!(
+        Command::new("mkfifo")
+            .arg(&pipe)
+            .status()
+            .expect("mkfifo")
+            .success()
+    );
+    fs::rename(&pipe, place.hosts[one].path("announce.yaml")).expect("a pipe");
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(3) {
+        assert_eq!(place.holders(V4), [one]);
+        pause(Duration::from_millis(20));
+    }
+    let other = &place.hosts[1 - one];
+    assert!(
+        other
+            .ack()
+            .contains(&format!("\"owner\":\"edge{}\"", one + 1)),
+        "{}",
+        other.ack()
+    );
+    place.hosts[one].signal("TERM");
+    until("it ended", || place.hosts[one].has_ended());
+    until("the other has it", || place.holders(V4) == [1 - one]);
 }
 
 /// One that names nobody is found by those that name it.

@@ -80,6 +80,10 @@ fn main() -> ExitCode {
             bird::routes,
         ),
         trial(
+            "an_address_is_held_until_bird_has_withdrawn_it",
+            bird::withdrawal,
+        ),
+        trial(
             "a_router_of_frr_shares_out_over_both_hosts_that_serve",
             frr::routes,
         ),
@@ -140,6 +144,7 @@ fn main() -> ExitCode {
             "a_file_with_a_socket_that_cannot_be_opened_is_refused",
             kernel::bad_bind,
         ),
+        trial("a_disk_that_stalls_moves_nothing", kernel::stalled),
         trial("a_node_that_names_no_peer_is_found", kernel::no_peers),
     ];
     if std::env::var_os("FIGURES").is_some() {

@@ -2,6 +2,7 @@
 //! node can serve the address.
 
 mod control;
+mod routes;
 #[cfg(test)]
 mod tests;
 
@@ -12,6 +13,7 @@ use std::time::Duration;
 use ipnet::IpNet;
 
 pub use control::{Reply, Sessions, read_reply, read_sessions};
+pub use routes::Routes;
 
 use crate::file::{Advertisement, Bfd, Bgp, Community, Peer};
 
@@ -42,6 +44,16 @@ pub fn configuration(bgp: &Bgp, addresses: &[IpAddr]) -> String {
         text.push_str(&session(bgp, peer, &export));
     }
     text
+}
+
+/// Whether the peer is told of the address, if this node can serve it.
+#[must_use]
+pub fn is_told(bgp: &Bgp, peer: &Peer, address: IpAddr) -> bool {
+    let mut advertisements = bgp.advertisements.iter();
+    // One session has routes of one family: those of the other need a next hop that it does not know.
+    address.is_ipv4() == peer.peer_address.is_ipv4()
+        && (bgp.advertisements.is_empty()
+            || advertisements.any(|one| one.is_for(&peer.name) && one.is_of(address)))
 }
 
 /// The attributes that an advertisement adds to a route.

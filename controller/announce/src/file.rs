@@ -23,6 +23,7 @@ use serde::{Deserialize, Serialize};
 pub use ballast_core::announce_ack::Mode;
 pub use bgp::{Advertisement, Bfd, Bgp, Bird, Community, Password, Peer};
 pub use check::MOST_ADDRESSES;
+pub use form::LARGEST;
 pub use schema::schema;
 pub use values::{Interfaces, Pattern};
 

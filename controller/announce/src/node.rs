@@ -8,6 +8,7 @@ mod addresses;
 mod entries;
 mod files;
 mod members;
+mod routers;
 mod saying;
 #[cfg(test)]
 mod simulation;
@@ -22,6 +23,7 @@ pub use addresses::Present;
 use entries::Entries;
 use files::Files;
 use members::Group;
+use routers::Routers;
 use saying::standing_of;
 
 use crate::ack::Status;
@@ -39,6 +41,7 @@ pub struct Node {
     /// The files of the others.
     files: Files,
     members: Option<Group>,
+    routers: Routers,
     career: Career,
     network: Network,
     data_plane: DataPlane,
@@ -94,6 +97,7 @@ impl Node {
         let mut node = Self {
             career: Career::begin(now, group.is_none()),
             members: group,
+            routers: Routers::default(),
             network: Network::default(),
             data_plane: data_plane_of(&file).unwrap_or(DataPlane::Unready),
             is_leaving: false,
@@ -285,12 +289,13 @@ impl Node {
         self.noted
     }
 
-    /// The state of each address, in the order of the file.
+    /// The state of each address, in the order of the file, and of those that BIRD has still to withdraw.
     #[must_use]
     pub fn statuses(&self) -> Vec<Status> {
         let addresses = self.file.addresses.iter();
         let entries = addresses.filter_map(|one| self.entries.get(one.address));
-        entries.map(|entry| entry.status.clone()).collect()
+        let statuses = entries.map(|entry| &entry.status);
+        statuses.chain(self.routers.leaving()).cloned().collect()
     }
 
     /// The addresses that routers are to know.

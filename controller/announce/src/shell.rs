@@ -1,13 +1,15 @@
 //! The announcer as a process: sockets, files, clocks and signals around a node.
 //!
-//! One thread runs everything. Addresses and frames leave through one queue, so that they are done in the order in which the node
-//! asked for them, and datagrams of the members never wait for the kernel's tables.
+//! One thread runs everything but files and BIRD, for which it never waits: it answers the probes of the members. Addresses and frames
+//! leave through one queue, so that they are done in the order in which the node asked for them, and datagrams of the members never
+//! wait for the kernel's tables.
 
 mod admin;
 mod alone;
 mod bird;
 mod connections;
 mod data_plane;
+mod disk;
 mod files;
 mod kernel;
 mod life;
@@ -21,7 +23,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ballast_core::table::Problem;
 use tokio::net::TcpListener;
@@ -29,12 +31,14 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
 use crate::ack::{Ack, Refused, State, Status, Wrong};
+use crate::file::Mode;
 use admin::Shown;
 pub use admin::{parse as parse_admin, table};
 use alone::Alone;
+use disk::{Disk, Found};
+use files::Watch;
 pub use files::{Wanted, read};
-use files::{Watch, replace, touch};
-use life::{End, live};
+use life::{End, bind_first, live};
 
 /// The arguments of the process.
 #[derive(Clone, Debug)]
@@ -99,7 +103,17 @@ pub fn run(options: &Options) -> Result<(), Failure> {
 }
 
 async fn serve(options: &Options) -> Result<(), Failure> {
-    let mut reporter = Reporter::new(options);
+    let (mut reporter, found) = Reporter::new(options)?;
+    let result = serve_with(options, &mut reporter, found).await;
+    reporter.disk.end();
+    result
+}
+
+async fn serve_with(
+    options: &Options,
+    reporter: &mut Reporter,
+    found: Found,
+) -> Result<(), Failure> {
     if let Some(address) = options.admin {
         let listener = TcpListener::bind(address).await;
         let what = format!("the admin address {address}");
@@ -120,25 +134,38 @@ async fn serve(options: &Options) -> Result<(), Failure> {
         () = end.come() => return Ok(()),
     };
     let watch = Watch::of(&options.file);
-    let mut next = None;
+    let mut source = Source { watch, found };
+    let Some(mut wanted) = first(&mut source, &mut end, reporter).await else {
+        return Ok(());
+    };
+    let mut udp = bind_first(&wanted.file)?;
     loop {
-        let wanted = match next.take().map_or_else(|| read(&options.file), Ok) {
-            Ok(wanted) => wanted,
-            Err(problems) => {
-                reporter.refuse(&problems);
-                reporter.beat();
-                tokio::select! {
-                    () = watch.changed() => {}
-                    () = tokio::time::sleep(LOOK_EVERY) => {}
-                    () = end.come() => return Ok(()),
-                }
-                continue;
-            }
-        };
-        match live(options, wanted, &watch, &mut end, &mut reporter).await? {
+        match live(options, wanted, udp, &mut source, &mut end, reporter).await? {
             End::Asked => return Ok(()),
             // The node, its socket or its data plane is another one. Addresses stay while it begins again.
-            End::Again(wanted) => next = Some(*wanted),
+            End::Again(next, socket) => (wanted, udp) = (*next, socket),
+        }
+    }
+}
+
+/// Where files come from.
+struct Source {
+    watch: Watch,
+    found: Found,
+}
+
+/// Waits for the first good file. `None`: the process is told to end.
+async fn first(source: &mut Source, end: &mut Signals, reporter: &mut Reporter) -> Option<Wanted> {
+    let mut look = tokio::time::interval(LOOK_EVERY);
+    loop {
+        tokio::select! {
+            () = source.watch.changed() => reporter.look(),
+            _ = look.tick() => reporter.look(),
+            found = source.found.recv() => match found? {
+                Ok(wanted) => return Some(wanted),
+                Err(problems) => reporter.refuse(&problems),
+            },
+            () = end.come() => return None,
         }
     }
 }
@@ -167,43 +194,46 @@ impl Signals {
 
 /// Writes the ack, and shows it at the admin address.
 struct Reporter {
-    path: PathBuf,
+    disk: Disk,
     digest: Option<String>,
     refused: Option<Vec<Problem>>,
     /// What was told of the key file last.
     warning: Option<String>,
-    /// When the ack was touched.
-    beat: Option<Instant>,
     shown: watch::Sender<Arc<Shown>>,
-    written: Option<Ack>,
-    /// Whether the last ack could not be written, which was told.
-    has_failed: bool,
     bird: bird::Link,
+    /// The last ack of an earlier process.
+    before: Option<Ack>,
 }
 
 impl Reporter {
-    fn new(options: &Options) -> Self {
+    fn new(options: &Options) -> Result<(Self, Found), Failure> {
         let beside = options.file.with_file_name("announce-ack.json");
-        Self {
-            path: options.ack.clone().unwrap_or(beside),
+        let path = options.ack.clone().unwrap_or(beside);
+        let before = std::fs::read(&path).unwrap_or_default();
+        let before: Option<Ack> = serde_json::from_slice(&before).ok();
+        let told = held(before.as_ref()).filter(|status| status.mode == Some(Mode::Bgp));
+        let told = told.map(|status| status.address).collect();
+        let bird = bird::Link::open(options.file.clone(), told);
+        let disk = Disk::start(options.file.clone(), path);
+        let (disk, found) =
+            disk.map_err(Failure::of("a thread", "see the limits of this process"))?;
+        let reporter = Self {
+            disk,
             digest: None,
             refused: None,
             warning: None,
-            beat: None,
             shown: watch::Sender::default(),
-            written: None,
-            has_failed: false,
-            bird: bird::Link::open(options.file.clone()),
-        }
+            bird,
+            before,
+        };
+        Ok((reporter, found))
     }
 
     /// The addresses that this node held when the last ack was written, by this process or an earlier one.
     fn held_before(&self) -> BTreeSet<IpAddr> {
-        let ack = std::fs::read(&self.path).unwrap_or_default();
-        let ack: Option<Ack> = serde_json::from_slice(&ack).ok();
-        let statuses = ack.into_iter().flat_map(|ack| ack.addresses);
-        let held = statuses.filter(|status| status.state == State::Held);
-        held.map(|status| status.address).collect()
+        let shown = self.shown.borrow();
+        let last = shown.ack.as_ref().or(self.before.as_ref());
+        held(last).map(|status| status.address).collect()
     }
 
     /// A file is in force.
@@ -218,20 +248,9 @@ impl Reporter {
         }
     }
 
-    /// Shows that this process runs: the time of the ack is at most [`Ack::OLDEST`] ago.
-    fn beat(&mut self) {
-        let is_due = self.beat.is_none_or(|last| last.elapsed() >= BEAT_EVERY);
-        // An ack that cannot be written is an old one.
-        if is_due && !self.has_failed {
-            self.beat = Some(Instant::now());
-            // If that fails, the ack cannot be written, which is told.
-            touch(&self.path).ok();
-        }
-    }
-
-    /// Whether the file that is there is refused.
-    fn refuses(&self) -> bool {
-        self.refused.is_some()
+    /// Has the file read if it changed. One that is refused is read again: what is in its way may have passed.
+    fn look(&self) {
+        self.disk.look(self.refused.is_some());
     }
 
     /// The file that is there is refused. It is told once.
@@ -248,7 +267,7 @@ impl Reporter {
         self.report(statuses.unwrap_or_default(), |_| {});
     }
 
-    /// Writes the ack if it is another one.
+    /// Has the ack written if it is another one.
     fn report(&mut self, addresses: Vec<Status>, more: impl FnOnce(&mut Shown)) {
         let refused = self.refused.as_ref().map(|problems| Refused {
             problems: problems.iter().map(Wrong::from).collect(),
@@ -260,27 +279,20 @@ impl Reporter {
             addresses,
         };
         let mut shown = Shown::clone(&self.shown.borrow());
-        shown.ack = Some(ack.clone());
+        if shown.ack.as_ref() != Some(&ack) {
+            self.disk.write(ack.clone());
+            shown.ack = Some(ack);
+        }
         more(&mut shown);
         self.shown.send_replace(Arc::new(shown));
-        if self.written.as_ref() == Some(&ack) {
-            return;
-        }
-        let bytes = serde_json::to_vec(&ack).unwrap_or_default();
-        match replace(&self.path, &bytes, 0o644) {
-            Ok(()) => {
-                self.written = Some(ack);
-                self.has_failed = false;
-            }
-            Err(error) if !std::mem::replace(&mut self.has_failed, true) => {
-                let path = self.path.display();
-                tracing::error!(%error, "cannot write the ack {path}; it is tried again each second. See that its folder is there, has space, and may be written by this process");
-            }
-            Err(_) => {}
-        }
     }
 }
 
-const BEAT_EVERY: Duration = Duration::from_secs(5);
+/// The addresses that were held by this ack.
+fn held(ack: Option<&Ack>) -> impl Iterator<Item = &Status> {
+    let statuses = ack.into_iter().flat_map(|ack| &ack.addresses);
+    statuses.filter(|status| status.state == State::Held)
+}
+
 /// For changes that inotify does not report.
 const LOOK_EVERY: Duration = Duration::from_secs(1);

@@ -6,7 +6,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use ballast_announce::file::MOST_ADDRESSES;
+use ballast_announce::file::{LARGEST, MOST_ADDRESSES};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -121,10 +121,10 @@ pub(super) fn announced(context: &Context<'_>, grants: &[Grant]) -> Outcome {
     });
     let mut addresses: Vec<AnnouncedAddress> = addresses.collect();
     // Every node leaves out the same ones.
-    let rest = addresses.split_off(addresses.len().min(MOST_ADDRESSES));
+    let rest = addresses.split_off(fitting(&addresses));
     if !rest.is_empty() {
         notices.push(about_objects(format!(
-            "{} addresses are announced by no node: an announcer takes at most {MOST_ADDRESSES}; give some pools `announce: none`",
+            "{} addresses are announced by no node: {TOO_MANY}; give some pools `announce: none`, or fewer nodes",
             rest.len()
         )));
         let rest: BTreeSet<IpAddr> = rest.iter().map(|one| one.address).collect();
@@ -145,6 +145,28 @@ pub(super) fn announced(context: &Context<'_>, grants: &[Grant]) -> Outcome {
         secrets: announcements.secrets().cloned().collect(),
     }
 }
+
+/// How many of the addresses an announcer takes: a file that is too large would be refused whole, and what was announced before would
+/// stay. What differs from node to node, as interfaces, is not weighed.
+fn fitting(addresses: &[AnnouncedAddress]) -> usize {
+    let sizes = addresses.iter().map(|one| {
+        let names = one.nodes.iter().map(|name| name.len() + QUOTES);
+        AROUND_NODES + names.sum::<usize>()
+    });
+    let ends = sizes.scan(0, |end, size| {
+        *end += size;
+        Some(*end)
+    });
+    let fitting = ends.take_while(|end| *end <= MOST_BYTES);
+    fitting.take(MOST_ADDRESSES).count()
+}
+
+/// The bytes of the file that the addresses may take, each with its nodes. The rest is for interfaces, routers and members.
+const MOST_BYTES: usize = LARGEST / 4 * 3;
+/// The most bytes of an address without its nodes, and of a node around its name.
+const AROUND_NODES: usize = 120;
+const QUOTES: usize = 3;
+const TOO_MANY: &str = "an announcer takes at most 10,000 addresses, fewer where each may be on many nodes with long names";
 
 /// The addresses, each with the Services that have it.
 fn find<'a>(
@@ -218,7 +240,7 @@ fn left_out(grant: &Grant, rest: &BTreeSet<IpAddr>) -> Option<Notice> {
     let about = About::Service(grant.service().key.clone());
     (grant.has_ports() && !its.is_empty()).then(|| {
         let message = format!(
-            "no node announces {}: an announcer takes at most {MOST_ADDRESSES} addresses, the lowest ones; ask the operator to give some pools `announce: none`",
+            "no node announces {}: {TOO_MANY}, of which the lowest are taken; ask the operator to give some pools `announce: none`",
             its.join(", ")
         );
         Notice::warning(about, Reason::NotAnnounced, message)
@@ -434,6 +456,38 @@ mod tests {
     use crate::decide::decide;
     use crate::observe::Observed;
     use crate::settings::Settings;
+
+    #[test]
+    fn a_file_of_as_many_addresses_as_are_kept_is_taken() {
+        use super::{AnnouncedAddress, LARGEST, MOST_ADDRESSES, Mode, fitting};
+        use ballast_announce::file::parse;
+        use serde_json::json;
+
+        let names = |count: u32| {
+            (0..count).map(|number| format!("ip-10-0-{number:03}-3.eu-central-1.compute.internal"))
+        };
+        for (count, kept) in [(8, MOST_ADDRESSES), (24, MOST_ADDRESSES), (100, 2_665)] {
+            let one = |number: u32| AnnouncedAddress {
+                address: std::net::Ipv6Addr::from(u128::MAX - u128::from(number) - (0xff << 120))
+                    .into(),
+                mode: Mode::Bgp,
+                interfaces: Vec::new(),
+                nodes: names(count).collect(),
+                is_best_here: false,
+                services: Vec::new(),
+            };
+            let all: Vec<_> = (0..10_001).map(one).collect();
+            assert_eq!(fitting(&all), kept, "{count} nodes");
+            let addresses = all.iter().take(kept).map(|one| {
+                json!({"address": one.address, "mode": "l2", "nodes": one.nodes, "ready": false})
+            });
+            let addresses: Vec<_> = addresses.collect();
+            let text = json!({"version": 1, "node": "a", "addresses": addresses}).to_string();
+            assert!(text.len() <= LARGEST);
+            let file = parse(text.as_bytes()).expect("a file");
+            assert_eq!(file.addresses.len(), kept);
+        }
+    }
 
     #[test]
     fn who_owns_a_service_reads_that_its_address_is_one_too_many() {

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use ballast_announce::ack::{self as announcer, State};
-use ballast_announce::file::{Address, Announce, Return};
+use ballast_announce::file::{self as announced, Address, Announce, Return};
 use ballast_core::ack::{Ack, ExceptionState, IN_PART};
 use ballast_core::table::{Bind, RoutingTable};
 use serde_json::{Value, json};
@@ -170,7 +170,9 @@ pub(super) fn told(
 pub(super) fn staying(file: &Announce) -> BTreeSet<IpAddr> {
     let is_alone = |one: &Address| one.nodes.iter().all(|name| *name == file.node);
     let addresses = file.addresses.iter();
-    let staying = addresses.filter(|one| one.ready || is_alone(one));
+    // Routers are told before the end of serving, whoever else serves.
+    let staying =
+        addresses.filter(|one| one.ready || one.mode == announced::Mode::L2 && is_alone(one));
     staying.map(|one| one.address).collect()
 }
 
@@ -378,8 +380,12 @@ mod tests {
             json!({"address": "192.0.2.1", "mode": "l2", "nodes": ["edge1", "edge2"], "ready": true}),
             json!({"address": "192.0.2.2", "mode": "l2", "nodes": ["edge1", "edge2"], "ready": false}),
             json!({"address": "192.0.2.3", "mode": "l2", "nodes": ["edge1"], "ready": false}),
+            json!({"address": "192.0.2.5", "mode": "bgp", "nodes": ["edge1"], "ready": false}),
         ];
-        let file = json!({"version": 1, "node": "edge1", "addresses": addresses});
+        let peer = json!({"name": "tor", "peer-asn": 2, "peer-address": "10.0.0.2"});
+        let bird = json!({"config": "bird.conf", "socket": "bird.ctl"});
+        let bgp = json!({"bird": bird, "router-id": "10.0.0.1", "my-asn": 1, "peers": [peer]});
+        let file = json!({"version": 1, "node": "edge1", "addresses": addresses, "bgp": bgp});
         let file = parse(file.to_string().as_bytes()).expect("a file");
         let staying = staying(&file);
         for (address, state, expected) in [
@@ -391,6 +397,8 @@ mod tests {
             ("192.0.2.3", "held", false),
             // The file does not have it any more.
             ("192.0.2.4", "held", true),
+            // Routers send clients here until it is withdrawn.
+            ("192.0.2.5", "held", true),
         ] {
             let status = json!({"address": address, "state": state, "owner": null, "since": 1, "detail": ""});
             let ack =

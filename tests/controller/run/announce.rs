@@ -143,7 +143,12 @@ fn it_runs_without_kubernetes_and_is_small() {
     let by_file = path.to_str().expect("a path");
     let (code, from_ack, err) = to_its_end(&["addresses", "--file", by_file]);
     assert_eq!((code, &*err), (Some(0), ""));
-    for said in [&out, &from_ack] {
+    let elsewhere = folder.path().join("elsewhere.json");
+    fs::copy(folder.path().join("announce-ack.json"), &elsewhere).expect("an ack");
+    let elsewhere = elsewhere.to_str().expect("a path");
+    let (code, by_its_path, err) = to_its_end(&["addresses", "--ack", elsewhere]);
+    assert_eq!((code, &*err), (Some(0), ""));
+    for said in [&out, &from_ack, &by_its_path] {
         assert!(said.starts_with("ADDRESS "), "{said}");
         assert!(said.contains("\n192.0.2.10  -      not-ready "), "{said}");
     }
@@ -159,7 +164,7 @@ fn it_runs_without_kubernetes_and_is_small() {
     };
     // Of a release build it is 20 MB at most; a build for debugging has larger code.
     assert!(field("RssAnon:") < 20_000, "{status}");
-    // The one that runs everything, the one of the log, and one of the allocator at most.
+    // The one that runs everything, those of the files and of the log, and one of the allocator at most.
     assert!(field("Threads:") <= 4, "{status}");
 
     signal(&announcer, Signal::TERM);

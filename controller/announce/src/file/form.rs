@@ -33,7 +33,7 @@ impl Found {
 pub(super) fn tree(text: &[u8]) -> Result<Value, Problem> {
     if text.len() > LARGEST {
         let why = "the file has more bytes than the announcer takes";
-        return Err(Problem::new("", why, "expected at most 4MiB"));
+        return Err(Problem::new("", why, "expected at most 16MiB"));
     }
     let text = std::str::from_utf8(text).map_err(|error| {
         let why = format!("byte {} is not UTF-8", error.valid_up_to());
@@ -42,7 +42,15 @@ pub(super) fn tree(text: &[u8]) -> Result<Value, Problem> {
     if text.trim().is_empty() {
         return Err(Problem::new("", "the file is empty", A_FILE));
     }
+    // A node takes two bytes at least.
     let options = serde_saphyr::options! {
+        budget: serde_saphyr::budget! {
+            max_events: LARGEST,
+            max_nodes: LARGEST / 2,
+            max_total_scalar_bytes: LARGEST,
+            max_documents: 1,
+            max_depth: 64,
+        },
         duplicate_keys: DuplicateKeyPolicy::Error,
         strict_booleans: true,
         with_snippet: false,
@@ -262,7 +270,7 @@ fn plain(key: &str) -> String {
 /// Characters of a text that a mistake shows.
 const SHOWN: usize = 60;
 
-/// A thousand addresses take a tenth of a megabyte.
-const LARGEST: usize = 4 << 20;
+/// The most bytes of a file: ten thousand addresses, each with the names of 25 nodes of a cloud.
+pub const LARGEST: usize = 16 << 20;
 
 pub(super) const A_FILE: &str = "templates/announce-minimal.yaml is an example";

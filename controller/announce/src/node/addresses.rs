@@ -36,6 +36,7 @@ impl Node {
         gone.retain(|one| !wanted.contains(one));
         for address in gone {
             self.release(now, address);
+            self.withdraw(address);
             self.entries.remove(address);
         }
         for (place, one) in file.addresses.iter().enumerate() {
@@ -62,14 +63,14 @@ impl Node {
     }
 
     fn begin_entry(&mut self, now: Duration, one: &Address, place: usize, interface: Option<u32>) {
-        let status = Status {
+        let status = self.back(one.address).unwrap_or_else(|| Status {
             address: one.address,
             state: AckState::NotReady,
             owner: None,
             since: self.wall(now),
             detail: String::new(),
             mode: Some(one.mode),
-        };
+        });
         let entry = Entry::new(interface, place, status);
         self.entries.insert(one.address, entry);
     }
@@ -211,7 +212,7 @@ impl Node {
         let mut questions = BTreeMap::<String, Vec<IpAddr>>::new();
         for one in &file.addresses {
             match one.mode {
-                Mode::Bgp => self.tell_routers(now, one),
+                Mode::Bgp => self.note_told(now, one),
                 Mode::L2 => {
                     for name in self.choose_owner(now, one, others) {
                         questions.entry(name).or_default().push(one.address);
@@ -225,16 +226,6 @@ impl Node {
                 group.membership.ask(&name, &addresses);
             }
         }
-    }
-
-    fn tell_routers(&mut self, now: Duration, one: &Address) {
-        let (state, owner) = match self.serves(one) {
-            true => (AckState::Held, Some(self.file.node.clone())),
-            false => (AckState::NotReady, None),
-        };
-        self.entries
-            .change(one.address, |entry| entry.status.owner = owner);
-        self.set_status(now, one.address, state, String::new());
     }
 
     /// Chooses the owner of an address. Returns the members that are to be asked for it.
@@ -458,11 +449,6 @@ impl Node {
         let Some(one) = self.in_file(address) else {
             return;
         };
-        let why_not = match self.data_plane {
-            DataPlane::Gone | DataPlane::Unready => "the data plane is not ready",
-            DataPlane::Ready if self.is_leaving => "this node leaves",
-            DataPlane::Ready => "the file says ready: false",
-        };
         let (state, detail) = match entry.l2.obstacle() {
             Some(Obstacle::Claimed(Claimant::Foreign(mac))) if entry.l2.is_held() => {
                 let text = format!("the host {} says that it has it, too", text_of(*mac));
@@ -477,7 +463,7 @@ impl Node {
             }
             Some(obstacle) => told(obstacle),
             None if !one.names(&self.file.node) => (AckState::NotOurs, String::new()),
-            None if !self.serves(one) => (AckState::NotReady, why_not.to_owned()),
+            None if !self.serves(one) => (AckState::NotReady, self.why_not().to_owned()),
             None if entry.interface.is_none() => (AckState::NoInterface, NO_INTERFACE.to_owned()),
             None => match &entry.barred {
                 Some(bar) => refused(&bar.why),
@@ -487,7 +473,22 @@ impl Node {
         self.set_status(now, address, state, detail);
     }
 
-    fn set_status(&mut self, now: Duration, address: IpAddr, state: AckState, detail: String) {
+    /// Why this node serves no address, or not one that names it.
+    pub(super) fn why_not(&self) -> &'static str {
+        match self.data_plane {
+            DataPlane::Gone | DataPlane::Unready => "the data plane is not ready",
+            DataPlane::Ready if self.is_leaving => "this node leaves",
+            DataPlane::Ready => "the file says ready: false",
+        }
+    }
+
+    pub(super) fn set_status(
+        &mut self,
+        now: Duration,
+        address: IpAddr,
+        state: AckState,
+        detail: String,
+    ) {
         let since = self.wall(now);
         let changed = self.entries.change(address, |entry| {
             let last = &entry.status;
@@ -513,7 +514,27 @@ impl Node {
         }
     }
 
-    /// Milliseconds since 1970, as far as the clock had them when the process began.
+    /// The clock was set: moment zero was this many milliseconds after 1970. What is older stays as old as it is.
+    pub fn set_epoch(&mut self, epoch: u64) {
+        let moved = |since: u64| since.saturating_add(epoch).saturating_sub(self.epoch);
+        let addresses = self.entries.addresses().into_iter();
+        for address in addresses {
+            self.entries.change(address, |entry| {
+                entry.status.since = moved(entry.status.since);
+            });
+        }
+        self.routers.move_since(moved);
+        self.epoch = epoch;
+        self.noted += 1;
+    }
+
+    /// The milliseconds after 1970 at moment zero, as the times of the statuses have it.
+    #[must_use]
+    pub fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// Milliseconds since 1970.
     fn wall(&self, now: Duration) -> u64 {
         let passed = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
         self.epoch.saturating_add(passed)

@@ -71,16 +71,6 @@ pub fn read(path: &Path) -> Result<Wanted, Vec<Problem>> {
     })
 }
 
-/// The file and its key file, to see whether one of them changed.
-pub(super) fn on_disk(path: &Path, file: &Announce) -> [Vec<u8>; 2] {
-    let key = file
-        .members
-        .as_ref()
-        .map(|members| beside(path, &members.key_file));
-    let read = |path: &Path| fs::read(path).unwrap_or_default();
-    [read(path), key.as_deref().map(read).unwrap_or_default()]
-}
-
 /// What to say of a key file that every user of the host can read.
 fn open_to_all(path: &Path) -> Option<String> {
     use std::os::unix::fs::PermissionsExt as _;

@@ -15,12 +15,13 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{sleep, sleep_until};
 
 use super::bird::Told;
-use super::files::{Wanted, Watch, beside, on_disk, read};
+use super::files::{Wanted, beside};
 use super::kernel::{Kernel, Look, Refusal, Worker, has_finished, send};
 use super::log::tell;
 use super::netlink::{Netlink, Origin};
 use super::packets::Packets;
-use super::{Failure, LOOK_EVERY, Options, Reporter, Signals, data_plane};
+use super::{Failure, LOOK_EVERY, Options, Reporter, Signals, Source, data_plane};
+use crate::bgp::Sessions;
 use crate::file::{Announce, Mode};
 use crate::node::{Action, DataPlane, Node, Present, Start};
 
@@ -28,8 +29,8 @@ use crate::node::{Action, DataPlane, Node, Present, Start};
 pub(super) enum End {
     /// The process is told to end.
     Asked,
-    /// This file asks for other sockets.
-    Again(Box<Wanted>),
+    /// This file asks for other sockets; that of the members is open.
+    Again(Box<Wanted>, Option<UdpSocket>),
 }
 
 /// Everything that a life has.
@@ -50,6 +51,8 @@ struct Life<'r> {
     /// Asks for another look at the kernel's tables.
     again: Arc<Notify>,
     reporter: &'r mut Reporter,
+    /// The sessions with routers.
+    sessions: Sessions,
     /// The number of the state that was reported last.
     reported: Option<u64>,
     /// When.
@@ -73,17 +76,17 @@ struct Ears {
 pub(super) async fn live(
     options: &Options,
     wanted: Wanted,
-    watch: &Watch,
+    udp: Option<UdpSocket>,
+    source: &mut Source,
     end: &mut Signals,
     reporter: &mut Reporter,
 ) -> Result<End, Failure> {
     // Its tasks end with it.
     let mut tasks = JoinSet::new();
-    let (mut life, mut ears) = open(options, &wanted, reporter, &mut tasks).await?;
+    let (mut life, mut ears) = open(options, &wanted, udp, reporter, &mut tasks)?;
     let (begun, mut keys) = (life.begun, wanted.keys);
-    // Nothing yet: the file may have changed since it was read.
-    let mut known = [Vec::new(), Vec::new()];
     let mut look = tokio::time::interval(LOOK_EVERY);
+    let mut bird = life.reporter.bird.listen();
     let why = loop {
         life.go_on();
         let deadline = life.deadline().map(|at| (begun + at).into());
@@ -93,7 +96,7 @@ pub(super) async fn live(
                 None => std::future::pending().await,
             }
         };
-        let mut has_file = false;
+        let (mut is_time, mut found) = (false, None);
         let [arp, neighbours] = &*ears.packets;
         // Of several that are ready a random one is taken: who sends datagrams without end cannot keep the rest from being heard.
         tokio::select! {
@@ -111,26 +114,28 @@ pub(super) async fn live(
                 let kernel = ears.kernel.borrow_and_update().clone();
                 life.see(kernel);
             }
-            () = watch.changed() => has_file = true,
-            _ = look.tick() => has_file = true,
+            // What it says is taken before the next report.
+            Ok(()) = bird.changed() => {}
+            () = source.watch.changed() => life.reporter.look(),
+            Some(new) = source.found.recv() => found = Some(new),
+            _ = look.tick() => is_time = true,
             () = due => {}
         }
-        if has_file {
+        if is_time {
             life.locate(&peers_of(life.node.file()));
-            life.reporter.beat();
-            let there = on_disk(&options.file, life.node.file());
-            if there == known && !life.reporter.refuses() {
-                life.report();
-                continue;
-            }
-            known = there;
-            match read(&options.file).and_then(|new| bindable(new, life.node.file())) {
-                Err(problems) => life.reporter.refuse(&problems),
-                Ok(new) if needs_other_sockets(&new.file, life.node.file()) => {
-                    break End::Again(Box::new(new));
-                }
-                Ok(new) => life.change(new, &mut keys),
-            }
+            life.reporter.look();
+            life.report();
+        }
+        let Some(found) = found else { continue };
+        let taken = found.and_then(|new| {
+            let needs = needs_other_sockets(&new.file, life.node.file());
+            let socket = needs.then(|| bind_next(&new.file, life.udp.as_ref()));
+            Ok((new, socket.transpose()?))
+        });
+        match taken {
+            Err(problems) => life.reporter.refuse(&problems),
+            Ok((new, Some(udp))) => break End::Again(Box::new(new), udp),
+            Ok((new, None)) => life.change(new, &mut keys),
         }
     };
     if matches!(why, End::Asked) {
@@ -149,9 +154,10 @@ pub(super) async fn live(
 }
 
 /// Opens the sockets, and starts what watches and what acts.
-async fn open<'r>(
+fn open<'r>(
     options: &Options,
     wanted: &Wanted,
+    udp: Option<UdpSocket>,
     reporter: &'r mut Reporter,
     tasks: &mut JoinSet<()>,
 ) -> Result<(Life<'r>, Ears), Failure> {
@@ -161,7 +167,6 @@ async fn open<'r>(
         Packets::neighbours()
             .map_err(Failure::of("a socket for neighbour discovery", PRIVILEGES))?,
     ]);
-    let udp = bind(&wanted.file).await?;
     let begun = Instant::now();
     let node = begin(wanted, udp.as_ref())?;
     let unknown = match wanted.file.data_plane {
@@ -197,7 +202,7 @@ async fn open<'r>(
     let worker = tokio::spawn(worker.act(acting, refused));
     let earlier = reporter.held_before();
     reporter.take(wanted);
-    let life = Life {
+    let mut life = Life {
         node,
         begun,
         udp,
@@ -209,9 +214,11 @@ async fn open<'r>(
         is_decided: wanted.file.data_plane.is_none(),
         again,
         reporter,
+        sessions: Sessions::default(),
         reported: None,
         reported_at: Duration::ZERO,
     };
+    life.hear_bird();
     let ears = Ears {
         packets,
         kernel,
@@ -235,7 +242,7 @@ impl Life<'_> {
     }
 
     fn has_news(&self) -> bool {
-        self.reported != Some(self.node.noted()) || self.reporter.bird.has_news()
+        self.reported != Some(self.node.noted())
     }
 
     /// Does what is due, and what follows from it.
@@ -245,6 +252,9 @@ impl Life<'_> {
             // Datagrams that came while this process did not run are taken first.
             self.receive();
             self.node.tick(now);
+        }
+        if self.reporter.bird.has_news() {
+            self.hear_bird();
         }
         for action in self.node.take_actions(now) {
             match action {
@@ -289,7 +299,19 @@ impl Life<'_> {
         }
     }
 
+    fn hear_bird(&mut self) {
+        let said = self.reporter.bird.said();
+        self.node
+            .set_routers(self.now(), &said.routes, &said.sessions);
+        self.sessions = said.sessions;
+    }
+
     fn report(&mut self) {
+        self.hear_bird();
+        let epoch = epoch(self.now());
+        if epoch.abs_diff(self.node.epoch()) > STEP {
+            self.node.set_epoch(epoch);
+        }
         self.reported = Some(self.node.noted());
         self.reported_at = self.now();
         self.is_decided |= self.reported_at >= DECIDED_AFTER;
@@ -301,8 +323,7 @@ impl Life<'_> {
             };
             self.reporter.bird.tell(told);
         }
-        let sessions = self.reporter.bird.sessions();
-        let (node, reporter) = (&self.node, &mut self.reporter);
+        let (node, reporter, sessions) = (&self.node, &mut self.reporter, &self.sessions);
         reporter.report(node.statuses(), |shown| {
             shown.addresses.clone_from(&node.file().addresses);
             shown.node.clone_from(&node.file().node);
@@ -315,7 +336,7 @@ impl Life<'_> {
             shown.members = node.members();
             shown.counters = node.counters().clone();
             shown.probes = node.probes().cloned();
-            shown.sessions = sessions;
+            shown.sessions.clone_from(sessions);
         });
     }
 
@@ -440,32 +461,46 @@ impl Life<'_> {
     }
 }
 
-/// The file, unless it asks for a socket of the members that cannot be opened: then the present one stays.
-fn bindable(new: Wanted, old: &Announce) -> Result<Wanted, Vec<Problem>> {
-    let bind = |file: &Announce| file.members.as_ref().map(|members| members.bind);
-    let wanted = bind(&new.file).filter(|wanted| bind(old) != Some(*wanted));
-    // An address of all interfaces and one of them exclude each other on one port, and this process has one of them itself.
-    let is_same = |wanted: &SocketAddr| bind(old).map(|old| old.port()) == Some(wanted.port());
-    let wanted = wanted.map(|wanted| match is_same(&wanted) {
-        true => SocketAddr::new(wanted.ip(), 0),
-        false => wanted,
-    });
-    match wanted.map(std::net::UdpSocket::bind) {
-        Some(Err(error)) => {
-            let why = format!("cannot be bound: {error}");
-            Err(vec![Problem::new("members.bind", why, A_BIND)])
-        }
-        _ => Ok(new),
-    }
-}
-
-async fn bind(file: &Announce) -> Result<Option<UdpSocket>, Failure> {
+/// Opens the socket of the members, if the file has any. `present`: the one that this process has, which may be in the way of it: an
+/// address of all interfaces and one of them exclude each other on one port.
+fn bind(file: &Announce, present: Option<&UdpSocket>) -> io::Result<Option<UdpSocket>> {
     let Some(members) = &file.members else {
         return Ok(None);
     };
-    let what = format!("members.bind {}", members.bind);
-    let udp = UdpSocket::bind(members.bind).await;
-    udp.map(Some).map_err(Failure::of(what, A_BIND))
+    let domain = socket2::Domain::for_address(members.bind);
+    let socket = socket2::Socket::new(domain, socket2::Type::DGRAM, None)?;
+    // While both have the option, only another process's socket is in the way.
+    let may_share = |may: bool| -> io::Result<()> {
+        if let Some(present) = present {
+            socket2::SockRef::from(present).set_reuse_address(may)?;
+            socket.set_reuse_address(may)?;
+        }
+        Ok(())
+    };
+    may_share(true)?;
+    let bound = socket.bind(&members.bind.into());
+    may_share(false)?;
+    bound?;
+    socket.set_nonblocking(true)?;
+    UdpSocket::from_std(socket.into()).map(Some)
+}
+
+/// The socket of the members at the beginning.
+pub(super) fn bind_first(file: &Announce) -> Result<Option<UdpSocket>, Failure> {
+    let members = file.members.as_ref();
+    let what = members.map(|members| format!("members.bind {}", members.bind));
+    bind(file, None).map_err(Failure::of(what.unwrap_or_default(), A_BIND))
+}
+
+/// The socket for a file that needs another one, or why the file is refused: then the present one stays.
+fn bind_next(
+    file: &Announce,
+    present: Option<&UdpSocket>,
+) -> Result<Option<UdpSocket>, Vec<Problem>> {
+    bind(file, present).map_err(|error| {
+        let why = format!("cannot be bound: {error}");
+        vec![Problem::new("members.bind", why, A_BIND)]
+    })
 }
 
 async fn readable(udp: Option<&UdpSocket>) {
@@ -476,10 +511,7 @@ async fn readable(udp: Option<&UdpSocket>) {
 }
 
 fn begin(wanted: &Wanted, udp: Option<&UdpSocket>) -> Result<Node, Failure> {
-    let since = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
-    let epoch = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
+    let epoch = epoch(Duration::ZERO);
     let file = wanted.file.clone();
     let (Some(udp), Some(keys)) = (udp, &wanted.keys) else {
         return Ok(Node::new(Duration::ZERO, epoch, file, None));
@@ -498,6 +530,13 @@ fn begin(wanted: &Wanted, udp: Option<&UdpSocket>) -> Result<Node, Failure> {
         seed: seed.iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte)),
     };
     Ok(Node::new(Duration::ZERO, epoch, file, Some((keys, start))))
+}
+
+/// The milliseconds after 1970, by the clock of the host, at the moment that was this time ago.
+fn epoch(ago: Duration) -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    let epoch = since.unwrap_or_default().saturating_sub(ago);
+    u64::try_from(epoch.as_millis()).unwrap_or(u64::MAX)
 }
 
 fn peers_of(file: &Announce) -> Vec<SocketAddr> {
@@ -543,5 +582,7 @@ const A_BIND: &str = "give an address of this host and a port that is free";
 const AT_ONCE: usize = 512;
 /// A data plane of which nothing is known for so long does not serve.
 const DECIDED_AFTER: Duration = Duration::from_secs(2);
+/// By more milliseconds the clock of the host differs only after it was set; less is not worth another ack.
+const STEP: u64 = 1_000;
 /// Reports are no more frequent, unless one is the first or the last.
 const REPORT_EVERY: Duration = Duration::from_millis(20);
