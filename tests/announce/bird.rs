@@ -81,6 +81,11 @@ pub(crate) fn routes(place: &mut Place) {
     until("the router knows both", || {
         knows("198.51.100.7") && knows("198.51.100.8")
     });
+    let is_on_lo = |host: &Host, address: &str| {
+        let shown = host.ip("-o address show dev lo");
+        shown.contains(&format!(" {address}/32 "))
+    };
+    assert!(is_on_lo(&place.hosts[0], "198.51.100.7") && is_on_lo(&place.hosts[0], "198.51.100.8"));
     let all = shown("show route all");
     assert!(
         all.contains("(64512,7)") && all.contains("(64512, 1, 2)"),
@@ -92,6 +97,8 @@ pub(crate) fn routes(place: &mut Place) {
     host.write(&FILE.replace("ready: true", "ready: false"));
     until("one is withdrawn", || !knows("198.51.100.7"));
     assert!(knows("198.51.100.8"));
+    until("it leaves lo", || !is_on_lo(host, "198.51.100.7"));
+    assert!(is_on_lo(host, "198.51.100.8"));
     host.write(FILE);
     until("it is back", || knows("198.51.100.7"));
     // A start of the announcer withdraws nothing.
@@ -102,6 +109,9 @@ pub(crate) fn routes(place: &mut Place) {
     until("the router knows both", || {
         knows("198.51.100.7") && knows("198.51.100.8")
     });
+    let client = &place.client;
+    client.ip("route add 198.51.100.7/32 via 10.77.0.1");
+    assert!(client.reaches("198.51.100.7"), "the kernel takes it in");
     host.kill();
     host.announce(&file);
     let begun = Instant::now();
@@ -117,6 +127,7 @@ pub(crate) fn routes(place: &mut Place) {
     until("all is withdrawn", || {
         !knows("198.51.100.7") && !knows("198.51.100.8")
     });
+    assert!(!is_on_lo(host, "198.51.100.7") && !is_on_lo(host, "198.51.100.8"));
 }
 
 /// What waits for the withdrawal of an address sees when BIRD has withdrawn it.

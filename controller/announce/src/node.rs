@@ -7,6 +7,7 @@ mod actions;
 mod addresses;
 mod entries;
 mod files;
+mod loopback;
 mod members;
 mod routers;
 mod saying;
@@ -22,6 +23,8 @@ pub use actions::{Action, Counters, DataPlane, Event, Start};
 pub use addresses::Present;
 use entries::Entries;
 use files::Files;
+pub use loopback::LOOPBACK;
+use loopback::Loopback;
 use members::Group;
 use routers::Routers;
 use saying::standing_of;
@@ -42,6 +45,7 @@ pub struct Node {
     files: Files,
     members: Option<Group>,
     routers: Routers,
+    loopback: Loopback,
     career: Career,
     network: Network,
     data_plane: DataPlane,
@@ -98,6 +102,7 @@ impl Node {
             career: Career::begin(now, group.is_none()),
             members: group,
             routers: Routers::default(),
+            loopback: Loopback::default(),
             network: Network::default(),
             data_plane: data_plane_of(&file).unwrap_or(DataPlane::Unready),
             is_leaving: false,
@@ -141,6 +146,7 @@ impl Node {
         self.told_other_key.clear();
         self.file = Arc::new(file);
         self.lift_bars(now, |_| true);
+        self.loopback.try_again();
         self.noted += 1;
         self.is_stale = true;
         self.settle(now);
@@ -185,6 +191,11 @@ impl Node {
 
     /// The system did not put the address on the interface. After the last one that is known, [`Node::settle`] is to be called.
     pub fn refused(&mut self, now: Duration, interface: u32, address: IpAddr, why: String) {
+        if interface == LOOPBACK {
+            self.loopback.refuse(now, address, why);
+            self.is_stale = true;
+            return;
+        }
         let entry = self.entries.get(address);
         // Of another interface than it is meant for by now, nothing is known by that.
         if entry.is_none_or(|entry| entry.interface != Some(interface)) {
@@ -303,6 +314,8 @@ impl Node {
     pub fn for_routers(&self) -> Vec<IpAddr> {
         let addresses = self.file.addresses.iter();
         let served = addresses.filter(|one| one.mode == Mode::Bgp && self.serves(one));
+        // Routers lead nobody to a host that would drop what comes.
+        let served = served.filter(|one| self.loopback.has(one.address));
         served.map(|one| one.address).collect()
     }
 
@@ -325,6 +338,12 @@ impl Node {
     #[must_use]
     pub fn counters(&self) -> &Counters {
         &self.counters
+    }
+
+    /// Whether the addresses on interfaces are known.
+    #[must_use]
+    pub fn has_looked(&self) -> bool {
+        self.has_looked
     }
 
     /// Whether this node serves the address now.
@@ -366,6 +385,7 @@ impl Node {
             let others = std::mem::take(&mut self.others);
             self.choose_owners(now, &others);
             self.others = others;
+            self.settle_loopback();
             self.say(now);
         }
         self.hear_news(now);

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::entries::Entry;
+use super::loopback::LOOPBACK;
 use super::members::claimant;
 use super::saying::standing_for;
 use super::{Action, DataPlane, Event, Node};
@@ -138,7 +139,9 @@ impl Node {
             _ => None,
         });
         let removals: BTreeSet<(u32, IpAddr)> = removals.collect();
-        for one in present.iter().filter(|one| one.is_ours) {
+        self.is_stale |= self.loopback.look(now, present);
+        let on_networks = present.iter().filter(|one| one.interface != LOOPBACK);
+        for one in on_networks.filter(|one| one.is_ours) {
             let (interface, address) = (one.interface, one.address);
             if removals.contains(&(interface, address)) {
                 continue;
@@ -176,6 +179,7 @@ impl Node {
         }
         self.is_stale |= is_first;
         self.settle(now);
+        self.settle_loopback();
     }
 
     /// Whether this node could hold the address, if its standing allows it.

@@ -21,6 +21,11 @@ pub(super) struct Routers {
 }
 
 impl Routers {
+    /// Whether BIRD may tell of the address.
+    pub(super) fn may_have(&self, address: IpAddr) -> bool {
+        self.routes.may_have(address)
+    }
+
     pub(super) fn leaving(&self) -> impl Iterator<Item = &Status> {
         self.leaving.values()
     }
@@ -51,6 +56,7 @@ impl Node {
         for one in file.addresses.iter().filter(|one| one.mode == Mode::Bgp) {
             self.note_told(now, one);
         }
+        self.settle_loopback();
     }
 
     /// The address leaves the file. It stays in the ack until BIRD has withdrawn it.
@@ -83,17 +89,20 @@ impl Node {
         };
         let (state, detail) = match serves {
             // Withdrawal comes before the end of serving: what waits for that waits for BIRD.
-            false if routers.routes.may_have(one.address) => (AckState::Held, ""),
-            false if !one.names(&self.file.node) => (AckState::NotOurs, ""),
-            false => (AckState::NotReady, self.why_not()),
-            true if !routers.routes.has(one.address) => (AckState::NotReady, NOT_YET),
-            true if !is_heard() => (AckState::NotReady, NO_SESSION),
-            true => (AckState::Held, ""),
+            false if routers.routes.may_have(one.address) => (AckState::Held, String::new()),
+            false if !one.names(&self.file.node) => (AckState::NotOurs, String::new()),
+            false => (AckState::NotReady, self.why_not().to_owned()),
+            true if !self.loopback.has(one.address) => {
+                (AckState::NotReady, self.loopback.why_not(one.address))
+            }
+            true if !routers.routes.has(one.address) => (AckState::NotReady, NOT_YET.to_owned()),
+            true if !is_heard() => (AckState::NotReady, NO_SESSION.to_owned()),
+            true => (AckState::Held, String::new()),
         };
         let owner = (state == AckState::Held).then(|| self.file.node.clone());
         self.entries
             .change(one.address, |entry| entry.status.owner = owner);
-        self.set_status(now, one.address, state, detail.to_owned());
+        self.set_status(now, one.address, state, detail);
     }
 }
 
@@ -105,6 +114,7 @@ const NO_SESSION: &str =
 mod tests {
     use super::*;
     use crate::file;
+    use crate::node::{LOOPBACK, Present};
 
     const TEXT: &str = "version: 1
 node: edge1
@@ -154,6 +164,11 @@ bgp:
                 .collect::<Vec<_>>()
         };
         use AckState::{Held, NotOurs, NotReady};
+        // No router leads clients here before the kernel takes in what comes.
+        node.set_addresses(at(0), &[]);
+        assert_eq!(node.for_routers(), Vec::<IpAddr>::new());
+        node.set_addresses(at(0), &on_lo(&[a, b]));
+        assert_eq!(node.for_routers(), [a, b]);
         let mut routes = Routes::default();
         for (step, (routes, sessions, expected)) in [
             // BIRD does not run.
@@ -203,6 +218,15 @@ bgp:
         assert_eq!(all(&node), [NotReady, NotOurs]);
     }
 
+    fn on_lo(addresses: &[IpAddr]) -> Vec<Present> {
+        let present = addresses.iter().map(|address| Present {
+            interface: LOOPBACK,
+            address: *address,
+            is_ours: true,
+        });
+        present.collect()
+    }
+
     #[test]
     fn ages_stay_when_the_clock_is_set() {
         let file = file::parse(TEXT.as_bytes()).unwrap();
@@ -215,6 +239,7 @@ bgp:
             peers: [peer].into(),
             ..Sessions::default()
         };
+        node.set_addresses(at(0), &on_lo(&[address]));
         node.set_routers(at(500), &routes, &sessions);
         assert_eq!(
             states(&node)[0],

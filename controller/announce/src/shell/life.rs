@@ -316,7 +316,7 @@ impl Life<'_> {
         self.reported_at = self.now();
         self.is_decided |= self.reported_at >= DECIDED_AFTER;
         // BIRD may still tell what an earlier process decided: until this one has, it goes on to.
-        if self.is_decided {
+        if self.is_decided && self.node.has_looked() {
             let told = Told {
                 bgp: self.node.file().bgp.clone(),
                 addresses: self.node.for_routers(),
@@ -458,6 +458,9 @@ impl Life<'_> {
         self.go_on();
         self.report();
         self.reporter.bird.is_done().await;
+        // What BIRD has withdrawn leaves lo.
+        self.hear_bird();
+        self.go_on();
     }
 }
 

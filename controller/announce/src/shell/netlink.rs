@@ -23,7 +23,7 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use crate::network::{Interface, Network, Route};
-use crate::node::LIFETIME;
+use crate::node::{LIFETIME, LOOPBACK};
 
 /// The kernel's tables of the network.
 #[derive(Clone)]
@@ -180,8 +180,13 @@ impl Netlink {
         let attributes = &mut request.message_mut().attributes;
         let mut flags = AddressFlags::Noprefixroute;
         let mut life = CacheInfo::default();
-        life.ifa_valid = LIFETIME;
-        life.ifa_preferred = LIFETIME;
+        let lifetime = if interface == LOOPBACK {
+            FOREVER
+        } else {
+            LIFETIME
+        };
+        life.ifa_valid = lifetime;
+        life.ifa_preferred = lifetime;
         if address.is_ipv6() {
             // We have asked the network ourselves.
             flags |= AddressFlags::Nodad;
@@ -348,6 +353,8 @@ const WITHOUT_IPV6: [i32; 5] = [
     libc::ENOENT,
     libc::ESRCH,
 ];
+/// A lifetime without an end.
+const FOREVER: u32 = u32::MAX;
 /// The tag of our addresses.
 const OURS: u8 = 0xba;
 /// The kernel does a change within microseconds, or when it can have a lock.

@@ -94,12 +94,12 @@ impl Host {
 
     fn network(&self) -> Network {
         let interface = Interface {
-            index: 1,
+            index: 2,
             name: "eth0".to_owned(),
             mac: self.mac,
         };
         let routes = ["192.0.0.0/16", "2001:db8::/64"].map(|to| Route {
-            interface: 1,
+            interface: 2,
             to: to.parse().unwrap(),
             is_link: true,
         });
@@ -115,7 +115,7 @@ impl Host {
 
     fn present(&self) -> Vec<Present> {
         let each = self.holds.keys().map(|address| Present {
-            interface: 1,
+            interface: 2,
             address: *address,
             is_ours: true,
         });
@@ -324,7 +324,7 @@ impl World {
             for packet in inbox {
                 match packet {
                     Packet::Datagram(from, bytes) => node.datagram(now, from, &bytes),
-                    Packet::Frame(bytes) => node.frame(now, 1, &bytes),
+                    Packet::Frame(bytes) => node.frame(now, 2, &bytes),
                 }
             }
             node.settle(now);

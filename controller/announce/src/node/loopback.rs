@@ -1,0 +1,161 @@
+//! The addresses on `lo` that routers lead here: without them the kernel would drop what comes for them. They have no lifetime, since
+//! BIRD goes on to tell of them where the announcer does not run.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::time::Duration;
+
+use super::{Action, Node, Present};
+use crate::file::Mode;
+
+/// What is known of `lo`.
+#[derive(Default)]
+pub(super) struct Loopback {
+    /// The addresses on it.
+    there: BTreeSet<IpAddr>,
+    /// Those of them that this program put there.
+    ours: BTreeSet<IpAddr>,
+    /// Those that were asked for since the last look.
+    asked: BTreeSet<IpAddr>,
+    /// When the system refused an address, and why.
+    refused: BTreeMap<IpAddr, (Duration, String)>,
+}
+
+impl Loopback {
+    pub(super) fn has(&self, address: IpAddr) -> bool {
+        self.there.contains(&address)
+    }
+
+    /// Why the address is not there.
+    pub(super) fn why_not(&self, address: IpAddr) -> String {
+        match self.refused.get(&address) {
+            Some((_, why)) => format!("the system refused to put it on lo: {why}"),
+            None => "it is not on lo yet".to_owned(),
+        }
+    }
+
+    /// The system did not put the address there.
+    pub(super) fn refuse(&mut self, now: Duration, address: IpAddr, why: String) {
+        self.asked.remove(&address);
+        self.refused.insert(address, (now, why));
+    }
+
+    /// Something changed for what was refused.
+    pub(super) fn try_again(&mut self) {
+        self.refused.clear();
+    }
+
+    /// These addresses are on interfaces now, and nothing that was asked for is under way. Returns whether those on `lo` are others.
+    pub(super) fn look(&mut self, now: Duration, present: &[Present]) -> bool {
+        let on_it = || present.iter().filter(|one| one.interface == LOOPBACK);
+        let there: BTreeSet<IpAddr> = on_it().map(|one| one.address).collect();
+        // A kernel without tags does not say whose they are.
+        self.ours.append(&mut self.asked);
+        self.ours.retain(|address| there.contains(address));
+        let ours = on_it().filter(|one| one.is_ours);
+        self.ours.extend(ours.map(|one| one.address));
+        self.refused
+            .retain(|_, (since, _)| now < *since + REFUSED_FOR);
+        std::mem::replace(&mut self.there, there) != self.there
+    }
+
+    /// What brings `lo` in line with what is wanted there.
+    fn follow(&mut self, wanted: &BTreeSet<IpAddr>) -> Vec<Action> {
+        let interface = LOOPBACK;
+        let is_due = |address: &&IpAddr| {
+            !self.there.contains(address)
+                && !self.asked.contains(address)
+                && !self.refused.contains_key(address)
+        };
+        let new: Vec<IpAddr> = wanted.iter().filter(is_due).copied().collect();
+        self.asked.extend(&new);
+        let add = new
+            .into_iter()
+            .map(|address| Action::Add { interface, address });
+        let old: Vec<IpAddr> = self.ours.difference(wanted).copied().collect();
+        self.ours.retain(|address| wanted.contains(address));
+        self.there.retain(|address| !old.contains(address));
+        let remove = old.into_iter().map(|address| Action::Remove {
+            interface,
+            address,
+            ends: true,
+        });
+        add.chain(remove).collect()
+    }
+}
+
+impl Node {
+    /// Has the addresses on `lo` that are served, and those of which BIRD may still tell.
+    pub(super) fn settle_loopback(&mut self) {
+        if !self.has_looked {
+            return;
+        }
+        let told = self
+            .file
+            .addresses
+            .iter()
+            .filter(|one| one.mode == Mode::Bgp);
+        let told = told.filter(|one| self.serves(one) || self.routers.may_have(one.address));
+        let leaving = self.routers.leaving().map(|status| status.address);
+        let wanted = told.map(|one| one.address).chain(leaving).collect();
+        let acts = self.loopback.follow(&wanted);
+        self.actions.extend(acts);
+    }
+}
+
+/// The number of `lo` in every network namespace.
+pub const LOOPBACK: u32 = 1;
+/// For so long an address that the system refused is not tried again.
+const REFUSED_FOR: Duration = Duration::from_secs(10);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn present(address: &str, is_ours: bool) -> Present {
+        Present {
+            interface: LOOPBACK,
+            address: address.parse().unwrap(),
+            is_ours,
+        }
+    }
+
+    fn add(address: &str) -> Action {
+        Action::Add {
+            interface: LOOPBACK,
+            address: address.parse().unwrap(),
+        }
+    }
+
+    #[test]
+    fn what_is_wanted_is_asked_for_once_and_what_is_not_goes_if_it_is_ours() {
+        let wanted: BTreeSet<IpAddr> = ["192.0.2.1", "192.0.2.2", "192.0.2.3"]
+            .map(|text| text.parse().unwrap())
+            .into();
+        let mut lo = Loopback::default();
+        let seen = [
+            present("192.0.2.1", false),
+            present("192.0.2.8", true),
+            present("192.0.2.9", false),
+        ];
+        assert!(lo.look(Duration::ZERO, &seen));
+        let old = Action::Remove {
+            interface: LOOPBACK,
+            address: "192.0.2.8".parse().unwrap(),
+            ends: true,
+        };
+        let first = lo.follow(&wanted);
+        assert_eq!(first, [add("192.0.2.2"), add("192.0.2.3"), old]);
+        assert_eq!(lo.follow(&wanted), []);
+
+        // One is refused, and tried again later, or when something changes for it. The other one was removed by something else.
+        let third = "192.0.2.3".parse().unwrap();
+        lo.refuse(Duration::from_secs(1), third, "no".into());
+        assert!(!lo.has(third) && lo.why_not(third).ends_with(": no"));
+        let seen = [present("192.0.2.1", false)];
+        lo.look(Duration::from_secs(2), &seen);
+        assert_eq!(lo.follow(&wanted), [add("192.0.2.2")]);
+        lo.look(Duration::from_secs(12), &seen);
+        assert_eq!(lo.follow(&wanted), [add("192.0.2.2"), add("192.0.2.3")]);
+    }
+}
