@@ -61,11 +61,14 @@ impl Node {
 
     /// The address leaves the file. It stays in the ack until BIRD has withdrawn it.
     pub(super) fn withdraw(&mut self, address: IpAddr) {
-        let status = self.entries.get(address).map(|entry| &entry.status);
-        if let Some(status) = status.filter(|status| status.mode == Some(Mode::Bgp))
+        let status = self.entries.get(address).map(|entry| entry.status.clone());
+        if let Some(mut status) = status.filter(|status| status.mode == Some(Mode::Bgp))
             && self.routers.routes.may_have(address)
         {
-            self.routers.leaving.insert(address, status.clone());
+            status.state = AckState::Held;
+            status.owner = Some(self.file.node.clone());
+            status.detail = String::new();
+            self.routers.leaving.insert(address, status);
         }
     }
 
