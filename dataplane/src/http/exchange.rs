@@ -274,7 +274,6 @@ impl Exchange<'_, '_> {
             down: None,
             expects: prepared.facts.expects,
             interims: 0,
-            is_malformed: false,
             server_dead: false,
             timer: IdleTimer::new(self.timer, clock, prepared.until),
             timeouts: prepared.timeouts,
