@@ -1,5 +1,6 @@
 //! `ballast`: HTTP/2: clients by prior knowledge, endpoints, and both mixed with HTTP/1.
 
+mod anew;
 mod broken;
 mod dials;
 mod differential;
