@@ -1,5 +1,6 @@
 //! `ballast`: HTTP/1 from end to end over real sockets: requests and responses are spelled out byte by byte on both sides.
 
+mod anew;
 mod backends;
 mod bodies;
 mod costs;

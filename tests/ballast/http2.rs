@@ -1,5 +1,7 @@
 //! `ballast`: HTTP/2: clients by prior knowledge, endpoints, and both mixed with HTTP/1.
 
+mod anew;
+mod broken;
 mod dials;
 mod differential;
 mod drain;

@@ -5,11 +5,13 @@ mod httplog;
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream, UdpSocket};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use crate::stats::readers::rows;
 use ballast::stats::{self, Selection};
 use httplog::Line;
+use support::peers::{End, hear};
 use support::{Ballast, connect, nobody, server};
 
 /// A data plane whose access lines go to a syslog server of the test's own.
@@ -103,6 +105,7 @@ fn endpoint(answer: &'static str) -> SocketAddr {
     )
 }
 
+const BROKEN_CHUNK: &str = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n";
 const HELLO: &str = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
 
 fn service(name: &str, more: &str, address: SocketAddr) -> String {
@@ -135,11 +138,109 @@ fn bytes_of_a_response_count_while_it_goes_on_and_when_it_is_cut() {
     let shared = logged.ballast.running.shared();
     let plan = shared.live.plan();
     let one = plan.services()[0].endpoints()[0].live();
-    shared.cut(vec![std::sync::Arc::clone(one)]);
+    shared.cut(vec![Arc::clone(one)]);
     let line = logged.text();
     let parsed = Line::parse(&line).unwrap();
     assert_eq!(parsed.letters, "KD--", "{line}");
     assert!(parsed.bytes >= 1000, "{line}");
+}
+
+/// Of one that is broken from the start the client is given nothing.
+#[test]
+fn a_response_that_turns_out_to_be_broken_is_no_clean_end() {
+    let (go, going) = mpsc::channel::<()>();
+    let going = Arc::new(Mutex::new(going));
+    let late = server(move |mut client| {
+        head(&mut client);
+        let begin = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n";
+        client.write_all(begin).ok();
+        going.lock().expect("no panic").recv().ok();
+        client.write_all(b"zz\r\n").ok();
+    });
+    let services = [
+        service("late", "", late),
+        service("chunk", "", endpoint(BROKEN_CHUNK)),
+    ];
+    let routes = "routes: [{path: /chunk, service: chunk}], default: {service: late}";
+    let logged = Logged::serve("haproxy", routes, &services.concat());
+    let mut client = logged.connect();
+    write!(client, "GET / HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+    assert!(head(&mut client).unwrap().starts_with("HTTP/1.1 200 "));
+    client.read_exact(&mut [0; 10]).unwrap();
+    go.send(()).unwrap();
+    let (rest, end) = hear(&mut client);
+    assert_eq!(
+        (rest.escape_ascii().to_string(), end),
+        (String::new(), End::Reset)
+    );
+    let line = logged.line();
+    assert_eq!((line.status, &*line.letters), (200, "PD--"), "{line:?}");
+
+    let answer = logged.get("/chunk");
+    assert!(answer.starts_with("HTTP/1.1 502 "), "{answer}");
+    let line = logged.line();
+    assert_eq!((line.status, &*line.letters), (502, "PH--"), "{line:?}");
+    for (service, responses, aborts) in [("late", 1, 1), ("chunk", 0, 0)] {
+        for row in ["one", "BACKEND"] {
+            for (column, number) in [
+                ("eresp", 1),
+                ("econ", 0),
+                ("hrsp_2xx", responses),
+                ("srv_abrt", aborts),
+            ] {
+                let counted = logged.number(service, row, column);
+                assert_eq!(counted, number, "{service}/{row} {column}");
+            }
+        }
+    }
+    assert_eq!(logged.number("web", "FRONTEND", "hrsp_5xx"), 1);
+}
+
+/// Its line names the service that it went to, and has the time that it waited for the first one.
+#[test]
+fn a_request_that_is_routed_anew_is_one_line() {
+    let (go, going) = mpsc::channel::<()>();
+    let going = Arc::new(Mutex::new(going));
+    let slow = server(move |mut client| {
+        head(&mut client);
+        going.lock().expect("no panic").recv().ok();
+        client.write_all(HELLO.as_bytes()).ok();
+    });
+    let full = format!(
+        "  - {{name: s, timeouts: {{queue: 60s}}, endpoints: [{{address: \"{slow}\", max-connections: 1}}]}}\n"
+    );
+    let logged = Logged::serve("haproxy", "default: {service: s}", &full);
+    let shared = logged.ballast.running.shared();
+    let queue = || shared.live.plan().services()[0].state().queue().len();
+    let mut clients = [logged.connect(), logged.connect(), logged.connect()];
+    for (waiting, (client, path)) in clients.iter_mut().zip(["first", "t", "none"]).enumerate() {
+        write!(client, "GET /{path} HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+        logged.ballast.until(|_| {
+            queue() == waiting && logged.number("web", "FRONTEND", "req_tot") == waiting as u64 + 1
+        });
+    }
+    support::pause(Duration::from_millis(100));
+    let to = logged.syslog.local_addr().unwrap();
+    logged.ballast.swap(&format!(
+        "version: 1\nlog: {{access: haproxy, to: [\"udp:{to}\"]}}\nfrontends:\n  - {{name: web, bind: [\"127.0.0.1:0\"], protocol: http, routes: [{{path: /t, service: t}}]}}\nservices:\n{}",
+        service("t", "", endpoint(HELLO))
+    ));
+    let mut lines = [logged.line(), logged.line()];
+    lines.sort_by_key(|line| line.status);
+    let [served, refused] = &lines;
+    assert_eq!((&*served.service, &*served.server), ("t", "one"));
+    assert_eq!((served.status, &*served.letters), (200, "----"));
+    assert!(served.times[1] >= 100, "{served:?}");
+    assert!(served.times[4] >= served.times[1], "{served:?}");
+    assert_eq!((&*refused.service, &*refused.server), ("web", "<NOSRV>"));
+    assert_eq!(
+        (refused.status, refused.times[1] >= 100),
+        (404, true),
+        "{refused:?}"
+    );
+    assert_eq!(logged.number("web", "FRONTEND", "req_tot"), 3);
+    go.send(()).unwrap();
+    clients[0].read_exact(&mut [0; HELLO.len()]).unwrap();
 }
 
 #[test]
@@ -196,8 +297,9 @@ fn each_end_has_its_letters() {
         service("early", "", early),
         service("short", "", short),
         service("garbage", "", endpoint("hello\r\n\r\n")),
+        service("chunk", "", endpoint(BROKEN_CHUNK)),
     ];
-    let routes = "timeouts: {request: 200ms}, routes: [{path: /redirect, redirect: {path: /x}}, {path: /own, status: 200}, {path: /denied, source-ranges: [\"192.0.2.0/24\"], service: ok}, {path: /none, service: none}, {path: /dead, service: dead}, {path: /silent, service: silent}, {path: /early, service: early}, {path: /short, service: short}, {path: /garbage, service: garbage}], default: {service: ok}";
+    let routes = "timeouts: {request: 200ms}, routes: [{path: /redirect, redirect: {path: /x}}, {path: /own, status: 200}, {path: /denied, source-ranges: [\"192.0.2.0/24\"], service: ok}, {path: /none, service: none}, {path: /dead, service: dead}, {path: /silent, service: silent}, {path: /early, service: early}, {path: /short, service: short}, {path: /garbage, service: garbage}, {path: /chunk, service: chunk}], default: {service: ok}";
     let logged = Logged::serve("haproxy", routes, &services.concat());
     for (path, place, status, letters, none) in [
         ("/", "ok/one", 200, "----", [false; 4]),
@@ -248,6 +350,13 @@ fn each_end_has_its_letters() {
         (
             "/garbage",
             "garbage/one",
+            502,
+            "PH--",
+            [false, false, false, true],
+        ),
+        (
+            "/chunk",
+            "chunk/one",
             502,
             "PH--",
             [false, false, false, true],
@@ -345,9 +454,7 @@ fn a_request_that_is_cut_has_a_line() {
     client.read_exact(&mut [0; 40]).unwrap();
     let shared = logged.ballast.running.shared();
     let plan = shared.live.plan();
-    shared.cut(vec![std::sync::Arc::clone(
-        plan.services()[0].endpoints()[0].live(),
-    )]);
+    shared.cut(vec![Arc::clone(plan.services()[0].endpoints()[0].live())]);
     let line = logged.line();
     assert_eq!((line.status, &*line.letters), (200, "KD--"));
 }
@@ -641,7 +748,7 @@ fn a_tcp_frontend_has_no_columns_of_http() {
 
 #[test]
 fn traceparent_and_tracestate_pass_untouched() {
-    let (seen, received) = std::sync::mpsc::channel();
+    let (seen, received) = mpsc::channel();
     let address = server(move |mut client| {
         while let Some(head) = head(&mut client) {
             seen.send(head).ok();
@@ -659,8 +766,8 @@ fn traceparent_and_tracestate_pass_untouched() {
 
 #[test]
 fn sessions_are_listed_with_the_endpoint_of_the_request_that_is_served() {
-    let (go_on, held) = std::sync::mpsc::channel::<()>();
-    let held = std::sync::Arc::new(std::sync::Mutex::new(held));
+    let (go_on, held) = mpsc::channel::<()>();
+    let held = Arc::new(Mutex::new(held));
     let slow = server(move |mut client| {
         while head(&mut client).is_some() {
             held.lock().expect("a lock").recv().ok();

@@ -78,7 +78,8 @@ impl fmt::Debug for Caller<'_> {
 }
 
 /// Connects the caller to an endpoint of this service of `plan`, or returns why that is not possible. Returns the service
-/// with the endpoint, because a newer plan may have replaced it meanwhile. `progress` is updated throughout the dial.
+/// with the endpoint, because a newer plan may have replaced it meanwhile. `progress` is updated throughout the dial; what it has of
+/// time in queues is added to.
 pub(crate) async fn dial(
     caller: Caller<'_>,
     service: Arc<Service>,
@@ -108,6 +109,7 @@ pub(crate) async fn dial_link(
     progress: &mut Progress,
 ) -> Result<(Upstream<Link>, Arc<Service>), Unserved> {
     let now = caller.worker.shared.clock.now();
+    let waited = progress.queued.unwrap_or_default();
     let attempts = Attempts {
         caller,
         progress,
@@ -117,6 +119,7 @@ pub(crate) async fn dial_link(
         last_failed: None,
         began: now,
         now,
+        waited,
         queued: Duration::ZERO,
         deadline: None,
     };
@@ -135,6 +138,8 @@ pub(super) struct Attempts<'a> {
     began: Moment,
     /// The time as of the last wait.
     pub(super) now: Moment,
+    /// How long the client waited in queues before this dial: it may have been for a service that is gone.
+    pub(super) waited: Duration,
     pub(super) queued: Duration,
     /// The end of the connect timeout; set by the first attempt.
     pub(super) deadline: Option<Moment>,
@@ -194,7 +199,7 @@ impl Attempts<'_> {
         }
         loop {
             let picked = self.pick().await?;
-            self.progress.queued = Some(self.queued);
+            self.progress.queued = Some(self.waited + self.queued);
             let picked = self.spare_client(picked);
             self.count_retry(&picked);
             if picked.is_panic {

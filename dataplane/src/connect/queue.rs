@@ -24,7 +24,7 @@ impl Attempts<'_> {
         let began = self.now;
         let state = Arc::clone(self.service.state());
         self.progress.before = state.queue().len();
-        let until = began.after(self.service.spec().timeouts.queue());
+        let until = self.end_of_wait();
         let Some(ticket) = Ticket::take(&state, self.service.max_queue(), &self.tried) else {
             self.count_unserved();
             return Err(Refusal::QueueFull.into());
@@ -59,7 +59,7 @@ impl Attempts<'_> {
 
     async fn room_in_process(&mut self, room: &OnceCell<Admission>) -> Result<(), Unserved> {
         let shared = &self.caller.worker.shared;
-        let until = self.now.after(self.service.spec().timeouts.queue());
+        let until = self.end_of_wait();
         let mut timeout = pin!(sleep_until(shared.clock.instant(until)));
         let mut waiting: Option<Waiting> = None;
         let admitted = poll_fn(|cx| {
@@ -101,8 +101,14 @@ impl Attempts<'_> {
             Ok(_) => {}
         }
         self.queued += waited;
-        self.progress.queued = Some(self.queued);
+        self.progress.queued = Some(self.waited + self.queued);
         turn
+    }
+
+    /// When a wait that begins now has taken too long. Those before this dial count.
+    fn end_of_wait(&self) -> Moment {
+        let timeout = self.service.spec().timeouts.queue();
+        self.now.after(timeout.saturating_sub(self.waited))
     }
 
     async fn wait_for_turn(

@@ -112,13 +112,31 @@ impl Account {
         began: Moment,
     ) -> &mut Progress {
         self.phase = Phase::Dial;
-        self.progress = Progress::default();
+        self.progress = Progress {
+            queued: self.progress.queued,
+            ..Progress::default()
+        };
         let has_letters = self.is_logged && service.cookie_name().is_some();
         self.cookie = has_letters.then(|| [cookie_letter(service, cookie, began), b'N']);
         if let Some(texts) = &mut self.texts {
             texts.service(&service.spec().name);
         }
         &mut self.progress
+    }
+
+    /// Whether a request is being served.
+    pub(super) fn is_open(&self) -> bool {
+        self.is_open
+    }
+
+    /// Notes that the request is routed anew. Returns when its first byte was read.
+    pub(super) fn routes_anew(&mut self) -> Micros {
+        self.phase = Phase::Request;
+        self.cookie = None;
+        if let Some(texts) = &mut self.texts {
+            texts.service("");
+        }
+        self.began
     }
 
     /// Notes the endpoint that the request is sent to.

@@ -133,7 +133,9 @@ impl ReadyAnswer {
                 let status = status_of_failure(failed.failure)?;
                 (status, Reason::Failed(failed.failure))
             }
-            Ended::Done(_) | Ended::Tunnel { .. } | Ended::Broken(_) => return None,
+            Ended::Done(_) | Ended::Tunnel { .. } | Ended::Broken(_) | Ended::ServiceGone => {
+                return None;
+            }
         };
         let to = Recipient {
             version: facts.version,

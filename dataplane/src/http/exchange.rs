@@ -164,6 +164,9 @@ pub(super) enum Ended {
         in_order: bool,
     },
     Unserved(Unserved),
+    /// A new table has removed the service before an endpoint was connected. The client's side still holds the head of the request,
+    /// which is routed anew.
+    ServiceGone,
     /// The client got no response.
     Failed(Failed),
     /// The client got a part of the response.
@@ -220,7 +223,11 @@ impl Exchange<'_, '_> {
     }
 
     async fn attempt(&mut self, plan: WorkerPlan, policy: IdlePolicy) -> Attempted {
-        let (upstream, service) = match self.connect(plan, policy).await {
+        let connected = self.connect(plan, policy).await;
+        if !matches!(connected, Err(Ended::ServiceGone)) {
+            self.client.drop_head();
+        }
+        let (upstream, service) = match connected {
             Ok(connected) => connected,
             Err(ended) => return ended.into(),
         };
@@ -274,7 +281,6 @@ impl Exchange<'_, '_> {
             down: None,
             expects: prepared.facts.expects,
             interims: 0,
-            is_malformed: false,
             server_dead: false,
             timer: IdleTimer::new(self.timer, clock, prepared.until),
             timeouts: prepared.timeouts,
@@ -287,7 +293,7 @@ impl Exchange<'_, '_> {
                 counted: (0, 0),
             },
         };
-        session.count_bytes(prepared.received, 0);
+        session.count_bytes(prepared.received as u64, 0);
         let Relayed { head, has_begun } = relay.run(&rewriting).await;
         let request_is_read = relay.up.is_read;
         worker.count_spliced();
@@ -430,6 +436,7 @@ impl Exchange<'_, '_> {
         let worker = &peer.worker;
         let key = peer.key.with_cookie(prepared.facts.cookie.value());
         let is_late = Cell::new(false);
+        let is_gone = Cell::new(false);
         match prepared.until {
             Some(until) => timer.set(until),
             None => timer.clear(),
@@ -440,7 +447,14 @@ impl Exchange<'_, '_> {
                 is_late.set(true);
                 return Poll::Ready(());
             }
-            client.borrow_mut().poll_gone(cx).map(drop)
+            let mut client = client.borrow_mut();
+            client.waits();
+            client.poll_gone(cx).map(drop)
+        };
+        let service_in = |plan: &WorkerPlan, before: &Service| {
+            let found = service_in(plan, before);
+            is_gone.set(found.is_err());
+            found
         };
         let caller = Caller {
             worker,
@@ -466,7 +480,11 @@ impl Exchange<'_, '_> {
                 Err(Ended::Failed(ExchangeFailure::Expired.into()))
             }
             Err(unserved) => {
-                if client.into_inner().is_cut() {
+                let client = client.into_inner();
+                if is_gone.get() && client.holds_head() {
+                    return Err(Ended::ServiceGone);
+                }
+                if client.is_cut() {
                     account.fails(ExchangeFailure::Cut);
                 }
                 Err(Ended::Unserved(unserved))

@@ -159,7 +159,7 @@ impl Client {
                 match self.read(&plan, &mut search, times) {
                     Read::More => {}
                     Read::Request(NextStep::Forward(prepared)) => {
-                        return self.forward(*prepared, plan).await;
+                        return self.forward(prepared, plan).await;
                     }
                     Read::Request(NextStep::Answer(answer)) => return self.send(answer).await,
                 }
@@ -223,8 +223,11 @@ impl Client {
         http2::PREFACE.starts_with(held).then_some(false)
     }
 
-    /// Opens the account of a request whose head is malformed or not whole.
+    /// Opens the account of a request whose head is malformed or not whole. A request that is routed anew has one.
     fn account_for_malformed(&mut self, began: Micros) {
+        if self.account.is_open() {
+            return;
+        }
         self.account = Account::of_malformed(&self.peer, began);
         self.count_request();
     }
@@ -294,7 +297,8 @@ impl Client {
         .await
     }
 
-    /// Parses the client's bytes and decides where the request goes. Uses up its head.
+    /// Parses the client's bytes and decides where the request goes, which may not be for the first time. Uses up the head of a
+    /// request that is answered; one that is forwarded [holds](H1::holding) it.
     fn read(
         &mut self,
         plan: &WorkerPlan,
@@ -335,23 +339,42 @@ impl Client {
         };
         let host = head.request.host.map_or("", |host| host.name);
         let line = |out: &mut Vec<u8>| out.extend_from_slice(request_line(held));
-        self.account = Account::of(&self.peer, host, line, began, now);
+        let is_new = !self.account.is_open();
+        if is_new {
+            self.account = Account::of(&self.peer, host, line, began, now);
+        }
         let behind = held.split_at(head.length).1;
         let times = (began.moment(), now.moment());
         let (step, used) = self.route(&head, behind, plan, times);
         let used = head.length + used;
-        self.peer.requests.set(self.peer.requests.get() + 1);
-        let counters = self.peer.counters();
-        counters.requests.add(1);
-        self.account.moved(counters, used as u64, 0);
-        self.buffer.consume(used);
+        if is_new {
+            self.peer.requests.set(self.peer.requests.get() + 1);
+            let counters = self.peer.counters();
+            counters.requests.add(1);
+            self.account.moved(counters, used as u64, 0);
+        }
         Read::Request(match step {
             NextStep::Forward(mut prepared) => {
-                prepared.received = used as u64;
+                prepared.received = used;
                 NextStep::Forward(prepared)
             }
-            step => step,
+            answer => {
+                self.buffer.consume(used);
+                answer
+            }
         })
+    }
+
+    /// Decides anew where the request goes that is being served. `None`: the table no longer has the frontend for this client.
+    fn route_anew(&mut self) -> Option<(NextStep, WorkerPlan)> {
+        let plan = self.peer.worker.plan();
+        self.peer.admitted_in(&plan)?;
+        let now = self.peer.worker.shared.clock.precisely();
+        let times = (self.account.routes_anew(), now);
+        match self.read(&plan, &mut HeadSearch::default(), times) {
+            Read::Request(step) => Some((step, plan)),
+            Read::More => None,
+        }
     }
 
     /// Decides where the request goes. Returns also how many of the bytes `behind` its head were used.
@@ -409,8 +432,33 @@ impl Client {
         }
     }
 
-    /// Serves a request that has a service.
-    async fn forward(&mut self, mut prepared: Prepared, plan: WorkerPlan) -> Next {
+    /// Serves a request that has a service, and another one if that is removed while the request waits.
+    async fn forward(&mut self, mut prepared: Box<Prepared>, mut plan: WorkerPlan) -> Next {
+        let ended = loop {
+            let ended = self.exchange(&mut prepared, plan).await;
+            if !matches!(ended, Ended::ServiceGone) {
+                break ended;
+            }
+            match self.route_anew() {
+                Some((NextStep::Forward(again), in_force)) => (prepared, plan) = (again, in_force),
+                Some((NextStep::Answer(answer), _)) => {
+                    self.peer.leave_endpoint();
+                    return self.send(answer).await;
+                }
+                None => {
+                    self.buffer.consume(prepared.received);
+                    break Ended::Unserved(Refusal::NoEndpoint.into());
+                }
+            }
+        };
+        let next = self.finish(&ended, &prepared).await;
+        self.peer.leave_endpoint();
+        self.account
+            .count_time(&self.peer.worker, &prepared.service);
+        next
+    }
+
+    async fn exchange(&mut self, prepared: &mut Prepared, plan: WorkerPlan) -> Ended {
         let is_first = self.peer.requests.get() == 1;
         let policy = IdlePolicy::of(&self.peer, is_first, &prepared.service, &prepared.facts);
         let worker = &self.peer.worker;
@@ -420,26 +468,24 @@ impl Client {
         };
         let pending = worker.buffers.for_writing();
         let socket = &mut self.connection.socket;
-        let mut side = HttpSide::H1(H1::new(
-            socket,
-            &mut self.buffer,
-            framing,
-            pending,
-            Framing::Empty,
-        ));
+        let side = H1::new(socket, &mut self.buffer, framing, pending, Framing::Empty);
+        let mut side = HttpSide::H1(side.holding(prepared.received));
         let exchange = Exchange {
             peer: &self.peer,
             account: &mut self.account,
-            prepared: &mut prepared,
+            prepared,
             client: &mut side,
             timer: &mut self.timer,
             // Its connection has reserved it.
             room: None,
         };
-        let ended = exchange.run(plan, policy).await;
-        drop(side);
+        exchange.run(plan, policy).await
+    }
+
+    /// Sends the client what it was not sent yet.
+    async fn finish(&mut self, ended: &Ended, prepared: &Prepared) -> Next {
         let (facts, keeps) = (&prepared.facts, prepared.request_is_read);
-        let next = match ended {
+        match ended {
             Ended::Done(done) => {
                 let wants_close = !facts.keep_alive && self.buffer.is_empty();
                 Next::after_response(done.request_is_complete, done.client_keeps, wants_close)
@@ -448,17 +494,13 @@ impl Client {
             Ended::Tunnel { in_order: false } | Ended::Broken(_) => Next::Reset,
             ended => {
                 let answer =
-                    ReadyAnswer::to_ended(&self.peer, &ended, facts, keeps, &mut self.account);
+                    ReadyAnswer::to_ended(&self.peer, ended, facts, keeps, &mut self.account);
                 match answer {
                     Some(answer) => self.send(answer).await,
                     None => Next::Reset,
                 }
             }
-        };
-        self.peer.leave_endpoint();
-        self.account
-            .count_time(&self.peer.worker, &prepared.service);
-        next
+        }
     }
 
     async fn send(&mut self, answer: ReadyAnswer) -> Next {

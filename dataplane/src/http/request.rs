@@ -53,7 +53,7 @@ pub(super) struct Prepared {
     /// Whether the whole request has been read from the client.
     pub(super) request_is_read: bool,
     /// How many bytes of the client it has used so far.
-    pub(super) received: u64,
+    pub(super) received: usize,
     pub(super) facts: RequestFacts,
     pub(super) timeouts: Timeouts,
     /// When the time for the whole request is over; `None`: it is not limited.

@@ -74,6 +74,29 @@ impl HttpSide<'_> {
         }
     }
 
+    /// Whether the head of this client's request is here, so that the request can be routed anew.
+    pub(super) fn holds_head(&self) -> bool {
+        match self {
+            Self::H1(side) => side.holds_head(),
+            Self::H2(side) => side.head().is_some(),
+        }
+    }
+
+    /// Gives up the head of this client's request.
+    pub(super) fn drop_head(&mut self) {
+        match self {
+            Self::H1(side) => side.passed(),
+            Self::H2(side) => side.drop_head(),
+        }
+    }
+
+    /// Notes that the request of this client waits.
+    pub(super) fn waits(&mut self) {
+        if let Self::H1(side) = self {
+            side.buffer.shrink();
+        }
+    }
+
     /// Notes that the last frame, with `bytes` bytes, has gone to the other side.
     pub(super) fn passed(&mut self, bytes: usize) {
         match self {

@@ -98,6 +98,17 @@ impl ReadBuffer {
         self.release();
     }
 
+    /// Takes no more memory than the bytes that are held, for as long as no more are read.
+    pub(crate) fn shrink(&mut self) {
+        let held = self.held();
+        if held.len() < self.bytes.len() {
+            let held = held.to_vec();
+            self.release();
+            self.end = held.len();
+            self.bytes = held;
+        }
+    }
+
     pub(crate) fn push(&mut self, bytes: &[u8]) {
         if !bytes.is_empty() {
             self.make_room(bytes.len());
@@ -171,3 +182,31 @@ const LARGEST_SPARE: usize = 4 * 1024;
 const MOST_SPARE_READS: usize = 64;
 /// A request's head is kept until its response begins. These buffers are small.
 const MOST_SPARE_WRITES: usize = 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_buffer_that_shrinks_keeps_what_it_holds_and_grows_again() {
+        for (bytes, used) in [(0, 0), (100, 0), (100, 40), (100, 100), (READ_SIZE, 1)] {
+            let pool = Rc::default();
+            let mut buffer = ReadBuffer::new(&pool);
+            let mut expected: Vec<u8> = (0..=u8::MAX).cycle().take(bytes).collect();
+            buffer.push(&expected);
+            buffer.consume(used);
+            expected.drain(..used);
+            for _ in 0..2 {
+                buffer.shrink();
+                assert_eq!(buffer.held(), expected);
+                assert_eq!(buffer.bytes.len(), expected.len());
+                assert!(pool.reads.borrow().len() <= 1);
+            }
+            for more in [b"more".as_slice(), &[7; READ_SIZE]] {
+                buffer.push(more);
+                expected.extend_from_slice(more);
+                assert_eq!(buffer.held(), expected);
+            }
+        }
+    }
+}

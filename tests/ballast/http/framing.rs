@@ -223,23 +223,68 @@ fn a_malformed_response_is_a_502() {
 }
 
 #[test]
-fn a_response_whose_body_is_malformed_is_cut_by_a_reset() {
+fn a_response_whose_body_turns_out_to_be_malformed_is_cut_by_a_reset() {
     for bytes in [
         &b"+5\r\nhello\r\n0\r\n\r\n"[..],
         b"5\r\nhello!\r\n0\r\n\r\n",
     ] {
-        let endpoint = Endpoint::answering(move |_| {
-            [
-                b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
-                bytes,
-            ]
-            .concat()
+        let endpoint = Endpoint::scripted(move |wire, _, _| {
+            let Some(request) = wire.request_head() else {
+                return;
+            };
+            wire.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n");
+            // The client has that before it sends its body.
+            wire.request_body(&request);
+            wire.send(bytes);
+            wire.rest();
         });
         let ballast = Ballast::serve(&table("", "", &[&endpoint]), 1);
         let mut client = Wire::to(ballast.address());
-        client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+        client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n");
+        assert_eq!(client.line().unwrap(), "HTTP/1.1 200 OK");
+        while !client.line().unwrap().is_empty() {}
+        assert_eq!(client.take(8).unwrap(), b"3\r\nabc\r\n");
+        client.send("hi");
         assert_eq!(client.rest().1, End::Reset);
         assert_eq!(endpoint.connections(), 1);
+    }
+}
+
+/// What an endpoint sends in one segment, behind the line of the status.
+const BROKEN: [&str; 4] = [
+    "Transfer-Encoding: chunked\r\n\r\nzz\r\n",
+    "Transfer-Encoding: chunked\r\n\r\n5\r\nhelloxx\r\n",
+    "Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n+1\r\n",
+    "Transfer-Encoding: chunked\r\n\r\n0\r\nno trailer\r\n\r\n",
+];
+
+#[test]
+fn a_response_whose_body_is_broken_from_the_start_is_answered_for_with_502() {
+    for broken in BROKEN {
+        for before in ["", "HTTP/1.1 103 Early Hints\r\n\r\n"] {
+            let endpoint = Endpoint::answering(move |_| {
+                format!("{before}HTTP/1.1 200 OK\r\n{broken}").into_bytes()
+            });
+            let ballast = Ballast::serve(&table("", "", &[&endpoint]), 1);
+            for version in ["1.1", "1.0"] {
+                let mut client = Wire::to(ballast.address());
+                client.send(format!("GET / HTTP/{version}\r\nHost: a\r\n\r\n"));
+                let mut response = client.response();
+                if response.status == 103 {
+                    response = client.response();
+                }
+                assert_eq!(response.status, 502, "{version}: {broken}");
+            }
+            // To HEAD there is no body.
+            let mut client = Wire::to(ballast.address());
+            let mut response = client.ask("HEAD", "/");
+            if response.status == 103 {
+                response = client.response_to("HEAD");
+            }
+            assert_eq!(response.status, 200, "{broken}");
+            ballast.until(|ballast| ballast.in_flight() == 0);
+            assert!(endpoint.connections() >= 3, "none of them serves again");
+        }
     }
 }
 

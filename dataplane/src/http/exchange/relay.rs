@@ -33,8 +33,6 @@ pub(super) struct Relay<'e, 'c> {
     pub(super) expects: bool,
     /// How many interim responses there were.
     pub(super) interims: u32,
-    /// Whether the bytes that came with the head of the response are no body.
-    pub(super) is_malformed: bool,
     /// Whether the endpoint has refused bytes of the request. Its response is still read.
     pub(super) server_dead: bool,
     pub(super) timer: IdleTimer<'e>,
@@ -240,12 +238,13 @@ impl Relay<'_, '_> {
         if facts.kind == ResponseKind::Upgraded && !rewriting.facts.upgrades {
             return Err(ExchangeFailure::ServerMalformed.into());
         }
+        rewriting.check_body(head.framing, held.split_at(head.length).1)?;
         let written = self.client.respond(&to, is_whole);
         self.head_bytes += written.map_err(Failed::by_client)? as u64;
         let length = head.length;
         server.buffer.consume(length);
         if facts.kind == ResponseKind::Final {
-            self.begin_down(rewriting, facts.framing, is_whole);
+            self.begin_down(rewriting, facts.framing, is_whole)?;
         }
         Ok(Some(facts))
     }
@@ -283,7 +282,7 @@ impl Relay<'_, '_> {
         });
         self.head_bytes += written.map_err(Failed::by_client)? as u64;
         if !is_interim {
-            self.begin_down(rewriting, framing, is_whole);
+            self.begin_down(rewriting, framing, is_whole)?;
         }
         Ok(HeadFacts {
             kind: if is_interim {
@@ -299,7 +298,12 @@ impl Relay<'_, '_> {
     }
 
     /// Prepares the body of the response, whose head is about to be sent to the client.
-    fn begin_down(&mut self, rewriting: &Rewriting<'_>, framing: Framing, is_whole: bool) {
+    fn begin_down(
+        &mut self,
+        rewriting: &Rewriting<'_>,
+        framing: Framing,
+        is_whole: bool,
+    ) -> Result<(), Failed> {
         let version = match &self.server {
             HttpSide::H1(_) => Version::Http11,
             HttpSide::H2(_) => Version::Http2,
@@ -312,10 +316,7 @@ impl Relay<'_, '_> {
                 let mut extent = BodyExtent::new(framing);
                 // The bytes of the body that came with the head are sent with it.
                 let begun = extent.begin(server.buffer.held(), &mut client.pending, &trailing);
-                let used = begun.unwrap_or_else(|_| {
-                    self.is_malformed = true;
-                    0
-                });
+                let used = begun.map_err(|broken| Failed::by_server(broken, false))?;
                 server.buffer.consume(used);
                 self.head_bytes += used as u64;
                 Transfer::of_bytes(extent, trailing)
@@ -326,13 +327,11 @@ impl Relay<'_, '_> {
             }
             (HttpSide::H2(_), _) => Transfer::of_frames(!is_whole, trailing),
         });
+        Ok(())
     }
 
     /// Relays both bodies until the response has ended.
     async fn bodies(&mut self) -> Result<(), Failed> {
-        if self.is_malformed {
-            return Err(ExchangeFailure::ServerMalformed.into());
-        }
         self.timer.begin(self.timeouts.of_both());
         poll_fn(|cx| self.poll_bodies(cx)).await
     }

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use ballast_core::affinity::cookie::CookieValue;
 use ballast_core::forward::{Edits, Sticky, ToClient, Trailing};
 use ballast_core::http::{Field, Framing, Response, Version};
-use ballast_core::http1::{HeadSearch, Limits, Reject, ResponseHead, parse_response};
+use ballast_core::http1::{Body, HeadSearch, Limits, Reject, ResponseHead, parse_response};
 use ballast_core::service::Service;
 
 use super::ExchangeFailure;
@@ -85,11 +85,24 @@ impl Rewriting<'_> {
         fields: &'r mut [MaybeUninit<Field<'r>>],
     ) -> Result<Option<ResponseHead<'r>>, ExchangeFailure> {
         let method = if self.facts.is_head { "HEAD" } else { "GET" };
-        parse_response(held, search, fields, &Limits::default(), method).map_err(
-            |Reject { reason, .. }| {
-                tracing::debug!(endpoint = %self.endpoint, reason, "bad response");
-                ExchangeFailure::ServerMalformed
-            },
-        )
+        parse_response(held, search, fields, &Limits::default(), method)
+            .map_err(|Reject { reason, .. }| self.malformed(reason))
+    }
+
+    /// Checks what has arrived behind the head of a response, while that can still be replaced by an error.
+    pub(super) fn check_body(
+        &self,
+        framing: Framing,
+        behind: &[u8],
+    ) -> Result<(), ExchangeFailure> {
+        let decoded = Body::new(framing, &Limits::default()).decode(behind);
+        decoded
+            .map(drop)
+            .map_err(|error| self.malformed(error.reason))
+    }
+
+    fn malformed(&self, reason: &'static str) -> ExchangeFailure {
+        tracing::debug!(endpoint = %self.endpoint, reason, "bad response");
+        ExchangeFailure::ServerMalformed
     }
 }

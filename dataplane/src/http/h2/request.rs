@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
+use ballast_core::admit::Refusal;
 use ballast_core::http::{Field, Framing, Host, Request, Scheme, Version};
 use ballast_core::http2::{ErrorCode, Head, Reset};
 use ballast_core::plan::{Frontend, HttpFrontend};
@@ -57,32 +58,25 @@ pub(super) async fn serve_request(active: Active, stream: Stream) {
     };
     peer.counters().requests.add(1);
     peer.counters().http2_requests.add(1);
-    let received = head.received() as u64;
-    open.account.moved(peer.counters(), received, 0);
-    let step = read(&peer, &head, &stream, frontend, http, now);
-    stream.recycle(head);
+    let received = head.received();
+    open.account.moved(peer.counters(), received as u64, 0);
+    let step = read(&peer, &head, &stream, frontend, http, (now, now));
     let mut timer = Timer::new(&peer.worker.tools.poller);
     let Open { account, active } = &mut open;
     match step {
         NextStep::Answer(answer) => {
             drop(plan);
+            stream.recycle(head);
             send(&peer, &answer, &stream, account, &mut timer).await;
         }
         NextStep::Forward(mut prepared) => {
             prepared.received = received;
-            let policy = IdlePolicy::of(&peer, is_first, &prepared.service, &prepared.facts);
             let has_body = prepared.framing.has_body();
             let window = if has_body { window } else { 0 };
-            let mut client = H2::new(stream, window, peer.share());
+            let mut client = H2::new(stream, window, peer.share()).holding(head);
             client.expect_body();
             let forwarded = forward(
-                active,
-                &mut prepared,
-                client,
-                policy,
-                plan,
-                account,
-                &mut timer,
+                active, prepared, client, is_first, plan, account, &mut timer,
             );
             // Boxed, so that an answer of Ballast's own has no room for it.
             Box::pin(forwarded).await;
@@ -90,31 +84,59 @@ pub(super) async fn serve_request(active: Active, stream: Stream) {
     }
 }
 
+/// Serves a request that has a service, and another one if that is removed while the request waits.
 async fn forward(
     active: &Active,
-    prepared: &mut Prepared,
+    mut prepared: Box<Prepared>,
     client: H2,
-    policy: IdlePolicy,
-    plan: WorkerPlan,
+    is_first: bool,
+    mut plan: WorkerPlan,
     account: &mut Account,
     timer: &mut Timer,
 ) {
     let peer = &*active.client.peer;
     let mut side = HttpSide::H2(client);
     let room = OnceCell::new();
-    let exchange = Exchange {
-        peer,
-        account,
-        room: needs_room(active, prepared).then_some(&room),
-        prepared,
-        client: &mut side,
-        timer,
+    let ended = loop {
+        let policy = IdlePolicy::of(peer, is_first, &prepared.service, &prepared.facts);
+        let exchange = Exchange {
+            peer,
+            account,
+            room: needs_room(active, &prepared).then_some(&room),
+            prepared: &mut prepared,
+            client: &mut side,
+            timer,
+        };
+        let ended = exchange.run(plan, policy).await;
+        let HttpSide::H2(client) = &side else { return };
+        if !matches!(ended, Ended::ServiceGone) {
+            break ended;
+        }
+        match route_anew(peer, client, account) {
+            Some((NextStep::Forward(mut again), in_force)) => {
+                again.received = prepared.received;
+                (prepared, plan) = (again, in_force);
+            }
+            Some((NextStep::Answer(answer), _)) => {
+                return send(peer, &answer, &client.stream, account, timer).await;
+            }
+            None => break Ended::Unserved(Refusal::NoEndpoint.into()),
+        }
     };
-    let ended = exchange.run(plan, policy).await;
     if let HttpSide::H2(client) = side {
-        finish(peer, &ended, prepared, &client.stream, account, timer).await;
+        finish(peer, &ended, &prepared, &client.stream, account, timer).await;
     }
     account.count_time(&peer.worker, &prepared.service);
+}
+
+/// Decides anew where a request goes. `None`: the table no longer has the frontend for this client.
+fn route_anew(peer: &Peer, client: &H2, account: &mut Account) -> Option<(NextStep, WorkerPlan)> {
+    let head = client.head()?;
+    let plan = peer.worker.plan();
+    let (frontend, http) = peer.admitted_in(&plan)?;
+    let times = (account.routes_anew(), peer.worker.shared.clock.precisely());
+    let step = read(peer, head, &client.stream, frontend, http, times);
+    Some((step, plan))
 }
 
 /// Sends the client what it was not sent yet.
@@ -129,7 +151,7 @@ async fn finish(
     let reset = match ended {
         Ended::Broken(failed) => Some(failed.reset.unwrap_or(ErrorCode::INTERNAL_ERROR)),
         Ended::Failed(failed) => failed.reset,
-        Ended::Done(_) | Ended::Tunnel { .. } | Ended::Unserved(_) => None,
+        Ended::Done(_) | Ended::Tunnel { .. } | Ended::Unserved(_) | Ended::ServiceGone => None,
     };
     if let Some(code) = reset {
         return stream.reset(code);
@@ -199,14 +221,14 @@ fn needs_room(active: &Active, prepared: &Prepared) -> bool {
     shared.counts_stream(prepared.version) && !active.takes_share()
 }
 
-/// Decides what becomes of the request.
+/// Decides what becomes of the request, which was read at the first of these times.
 fn read(
     peer: &Peer,
     head: &Head,
     stream: &Stream,
     frontend: &Arc<Frontend>,
     http: &Arc<HttpFrontend>,
-    now: Micros,
+    (first_byte, now): (Micros, Micros),
 ) -> NextStep {
     let (path, query) = match head.path().split_once('?') {
         Some((path, query)) => (path, Some(query)),
@@ -232,7 +254,7 @@ fn read(
             keep_alive: true,
             answer_keeps: true,
             upgrades: false,
-            first_byte: now.moment(),
+            first_byte: first_byte.moment(),
             began: now.moment(),
         };
         match host.and_then(|_| check(head, &request, http)) {

@@ -19,7 +19,7 @@ pub(in crate::http) struct H1<'a> {
     /// The body that comes from here, if it is taken apart.
     pub(in crate::http) body: Body,
     trailers: Vec<u8>,
-    /// Bytes of `buffer` that the last frame has used.
+    /// Bytes of `buffer` that the last frame has used, or, before the first one, the request that is served.
     used: usize,
     /// Bytes to be sent, of which the first `sent` are.
     pub(in crate::http) pending: WriteBuffer,
@@ -50,6 +50,15 @@ impl<'a> H1<'a> {
             is_stuck: false,
             framing: sends,
         }
+    }
+
+    /// The side of a client whose request begins with so many bytes, which stay in the buffer until an endpoint is connected.
+    pub(in crate::http) fn holding(self, head: usize) -> Self {
+        Self { used: head, ..self }
+    }
+
+    pub(super) fn holds_head(&self) -> bool {
+        self.used > 0
     }
 
     /// Expects another body: that of the response whose head has just been read.

@@ -13,12 +13,15 @@ use crate::net::mux::{Arrived, Stream};
 
 pub(in crate::http) struct H2 {
     pub(in crate::http) stream: Stream,
+    /// The head of the request, until an endpoint is connected.
+    head: Option<Head>,
     /// Bytes that have arrived, of which the first `passed` have gone on.
     chunk: Vec<u8>,
     passed: usize,
     /// Whether nothing follows the chunk.
     chunk_is_last: bool,
-    trailers: Option<Head>,
+    /// Boxed, because few bodies have trailers.
+    trailers: Option<Box<Head>>,
     has_ended: bool,
     window: Window,
 }
@@ -97,12 +100,31 @@ impl H2 {
     pub(in crate::http) fn new(stream: Stream, base: usize, share: &Rc<Share>) -> Self {
         Self {
             stream,
+            head: None,
             chunk: Vec::new(),
             passed: 0,
             chunk_is_last: false,
             trailers: None,
             has_ended: false,
             window: Window::new(base, share),
+        }
+    }
+
+    /// The side of a client whose request has this head.
+    pub(in crate::http) fn holding(self, head: Head) -> Self {
+        Self {
+            head: Some(head),
+            ..self
+        }
+    }
+
+    pub(in crate::http) fn head(&self) -> Option<&Head> {
+        self.head.as_ref()
+    }
+
+    pub(super) fn drop_head(&mut self) {
+        if let Some(head) = self.head.take() {
+            self.stream.recycle(head);
         }
     }
 
@@ -134,7 +156,7 @@ impl H2 {
                 }
                 Arrived::Trailers(trailers) => {
                     self.has_ended = true;
-                    let trailers = self.trailers.insert(trailers);
+                    let trailers = self.trailers.insert(Box::new(trailers));
                     return Poll::Ready(Ok(Frame::Trailers(trailers.fields().collect())));
                 }
             }
