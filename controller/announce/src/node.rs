@@ -13,7 +13,7 @@ mod saying;
 #[cfg(test)]
 mod simulation;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
-use super::super::{Action, DataPlane, Event, Node, Present, Start, lifetime};
+use super::super::{Action, Connections, DataPlane, Event, Node, Present, Start, lifetime};
 use crate::file::{self, Announce};
 use crate::frames::{self, Mac};
 use crate::key::{self, Keys};
@@ -153,6 +153,8 @@ pub(super) struct World {
     pub(super) foreign: Option<IpAddr>,
     /// When a host took an address.
     pub(super) moves: Vec<(Duration, IpAddr, usize)>,
+    /// The hosts that removed an address, and what became of its connections.
+    pub(super) removals: Vec<(usize, Connections)>,
     /// So many addresses a system refused when it was asked.
     pub(super) refusals: usize,
     pub(super) told: Vec<String>,
@@ -217,6 +219,7 @@ impl World {
             addresses: (1..=addresses).map(address).collect(),
             foreign: None,
             moves: Vec::new(),
+            removals: Vec::new(),
             refusals: 0,
             told: Vec::new(),
             doubled: BTreeMap::new(),
@@ -428,8 +431,13 @@ impl World {
                     assert_eq!(self.hosts[number].holds.insert(address, until), None);
                     self.moves.push((self.now, address, number));
                 }
-                Action::Remove { address, .. } => {
+                Action::Remove {
+                    address,
+                    connections,
+                    ..
+                } => {
                     self.has_changed = true;
+                    self.removals.push((number, connections));
                     self.hosts[number].holds.remove(&address);
                 }
                 Action::Tell(Event::Address(status)) if status.detail.len() < 40 => {}
