@@ -60,6 +60,22 @@ pub(crate) fn removed(place: &mut Place) {
     assert!(place.client.reaches(V4) && place.client.reaches(V6));
 }
 
+/// As bridges and bonds get one from another port.
+pub(crate) fn another_mac(place: &mut Place) {
+    place.start(0);
+    until("it is held", || place.holders(V4) == [0]);
+    assert!(place.client.reaches(V4));
+    // It was announced for the last time.
+    pause(Duration::from_millis(5_500));
+    let mac = "02:00:00:00:88:01";
+    assert_ne!(place.client.neighbour(V4).as_deref(), Some(mac));
+    place.hosts[0].ip(&format!("link set eth0 address {mac}"));
+    until("the client knows it", || {
+        place.client.neighbour(V4).as_deref() == Some(mac)
+    });
+    assert!(place.client.reaches(V4) && place.holders(V4) == [0]);
+}
+
 /// Addresses that are there already are held, and are not this program's to remove.
 pub(crate) fn by_hand(place: &mut Place) {
     let host = &place.hosts[0];

@@ -100,6 +100,10 @@ fn main() -> ExitCode {
             "an_address_that_something_else_removes_is_taken_again",
             kernel::removed,
         ),
+        trial(
+            "clients_learn_another_hardware_address_of_an_interface",
+            kernel::another_mac,
+        ),
         trial("an_address_that_is_there_already_is_held", kernel::by_hand),
         trial("an_address_of_the_host_itself_stays", kernel::own),
         trial(

@@ -413,6 +413,22 @@ fn an_address_that_is_not_served_any_more_does_not_wait_for_the_end_of_its_conne
 }
 
 #[test]
+fn an_interface_with_another_hardware_address_announces_what_it_has_again() {
+    with_seeds(16, 4, |seed| {
+        let mut world = World::new(seed, 3, 40);
+        world.run(MS(10_000));
+        let before = world.owners();
+        let one = world.random(world.count());
+        world.moves.clear();
+        world.fault(Fault::Mac(one));
+        world.run(MS(10));
+        assert_eq!(world.learned, before);
+        world.run(MS(5_000));
+        assert_eq!((world.owners(), world.moves.len()), (before, 0));
+    });
+}
+
+#[test]
 fn an_address_that_something_else_removes_is_taken_again() {
     with_seeds(16, 4, |seed| {
         let mut world = World::new(seed, 3, 40);

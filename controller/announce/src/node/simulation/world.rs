@@ -48,6 +48,8 @@ pub(super) enum Fault {
     End(usize),
     /// Its interface goes down, or up. Its kernel keeps the addresses; its datagrams take another way.
     Link(usize, bool),
+    /// Its interface gets another hardware address, and what others have learned is old.
+    Mac(usize),
     /// Something on the host takes all addresses from its interface.
     Flush(usize),
     /// Its system puts no address on an interface, or does again.
@@ -168,7 +170,7 @@ pub(super) struct World {
     /// The last time at which the network was bad.
     troubled: Duration,
     /// The host that announced an address last, which is where other hosts on the network look for it.
-    learned: BTreeMap<IpAddr, usize>,
+    pub(super) learned: BTreeMap<IpAddr, usize>,
     /// Since when nobody has an address, and the longest such time of any.
     nowhere: BTreeMap<IpAddr, Duration>,
     pub(super) longest_nowhere: Duration,
@@ -694,6 +696,11 @@ impl World {
             }
             Fault::Link(number, has_link) => {
                 self.hosts[number].has_link = has_link;
+                self.look(number);
+            }
+            Fault::Mac(number) => {
+                self.hosts[number].mac[0] ^= 4;
+                self.learned.retain(|_, host| *host != number);
                 self.look(number);
             }
             Fault::Flush(number) => {
