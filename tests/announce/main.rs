@@ -104,6 +104,10 @@ fn main() -> ExitCode {
             "clients_learn_another_hardware_address_of_an_interface",
             kernel::another_mac,
         ),
+        trial(
+            "no_address_is_refused_while_very_many_routes_change",
+            kernel::routes_change,
+        ),
         trial("an_address_that_is_there_already_is_held", kernel::by_hand),
         trial("an_address_of_the_host_itself_stays", kernel::own),
         trial(

@@ -388,7 +388,10 @@ pub(super) async fn has_finished(
 ) -> bool {
     let begun = Instant::now();
     let mut last = (answered.load(Ordering::Acquire), begun);
-    while timeout(answer / 50, &mut *worker).await.is_err() {
+    loop {
+        if let Ok(ended) = timeout(answer / 50, &mut *worker).await {
+            return ended.is_ok();
+        }
         let count = answered.load(Ordering::Acquire);
         if count != last.0 {
             last = (count, Instant::now());
@@ -397,7 +400,6 @@ pub(super) async fn has_finished(
             return false;
         }
     }
-    true
 }
 
 /// Sends a frame by the socket for its kind.
@@ -455,5 +457,8 @@ mod tests {
         assert!(!is_waited_for(10, false).await);
         assert!(begun.elapsed() < Duration::from_millis(900));
         assert!(!is_waited_for(u64::MAX, true).await);
+        let mut panicked = tokio::spawn(async { panic!("for the test") });
+        let long = Duration::from_secs(5);
+        assert!(!has_finished(&mut panicked, &AtomicU64::new(0), long, long).await);
     }
 }
