@@ -29,13 +29,13 @@ fn end_family(family: u8, addresses: &BTreeSet<IpAddr>, pace: &mut Pace) -> io::
     let socket = Socket::new(Domain::from(libc::AF_NETLINK), Type::RAW, Some(protocol))?;
     socket.set_read_timeout(Some(PATIENCE))?;
     let mut answers = Answers::default();
-    for id in connections(&socket, family, addresses, pace)? {
+    for (id, is_over) in connections(&socket, family, addresses, pace)? {
         pace.keep()?;
         socket.send(&request(SOCK_DESTROY, ANSWER, family, &id, &[]))?;
         match receive(&socket, |_, _| Ok(())) {
             // The next answer could be one to this request.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(error),
-            answer => answers.add(answer),
+            answer => answers.add(is_over, answer),
         }
     }
     answers.sum()
@@ -77,19 +77,20 @@ struct Answers {
 }
 
 impl Answers {
-    fn add(&mut self, answer: io::Result<()>) {
+    /// `is_over`: of a connection in its time-wait. Kernels before 6.0 do not support to end that, and no process waits for it.
+    fn add(&mut self, is_over: bool, answer: io::Result<()>) {
         match answer {
             Ok(()) => self.has_ended_one = true,
             // It has ended by itself.
             Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {}
+            Err(error) if is_over && error.raw_os_error() == Some(libc::EOPNOTSUPP) => {}
             Err(error) => {
                 self.failed.get_or_insert(error);
             }
         }
     }
 
-    /// The first error. A connection that reached its time-wait meanwhile is none: kernels before 6.0 do not support to end that, and
-    /// a kernel that supports to end none has ended none.
+    /// The first error. A kernel that supports to end no connection has ended none; else one has reached its time-wait meanwhile.
     fn sum(self) -> io::Result<()> {
         let unsupported = Some(libc::EOPNOTSUPP);
         match self.failed {
@@ -102,13 +103,13 @@ impl Answers {
 /// What the kernel calls a socket: ports, addresses, interface and a cookie.
 type Id = [u8; 48];
 
-/// The connections of these addresses on sockets of a family.
+/// The connections of these addresses on sockets of a family, each with whether it is in its time-wait.
 fn connections(
     socket: &Socket,
     family: u8,
     addresses: &BTreeSet<IpAddr>,
     pace: &mut Pace,
-) -> io::Result<Vec<Id>> {
+) -> io::Result<Vec<(Id, bool)>> {
     let filter = filter(addresses);
     socket.send(&request(
         SOCK_DIAG_BY_FAMILY,
@@ -120,10 +121,10 @@ fn connections(
     let mut found = Vec::new();
     let listed = receive(socket, |kind, payload| {
         if kind == SOCK_DIAG_BY_FAMILY
-            && let Some(id) = connection(payload)
+            && let Some((id, is_over)) = connection(payload)
             && addresses.contains(&local(family, id))
         {
-            found.push(*id);
+            found.push((*id, is_over));
         }
         pace.keep()
     });
@@ -135,10 +136,10 @@ fn connections(
     }
 }
 
-/// The connection of an `inet_diag_msg`. One in its time-wait is none, whatever state the kernel says it is in.
-fn connection(payload: &[u8]) -> Option<&Id> {
+/// The connection of an `inet_diag_msg`, and whether it is in its time-wait, which the kernel calls FIN_WAIT2 at first.
+fn connection(payload: &[u8]) -> Option<(&Id, bool)> {
     let ([_family, _state, timer, _], rest) = payload.split_first_chunk()?;
-    rest.first_chunk().filter(|_| *timer != TIME_WAIT_TIMER)
+    Some((rest.first_chunk()?, *timer == TIME_WAIT_TIMER))
 }
 
 /// The own address of a connection.
@@ -293,11 +294,11 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_in_its_time_wait_is_not_ended() {
+    fn one_that_is_in_its_time_wait_is_known() {
         let mut payload = [7; 72];
-        assert_eq!(connection(&payload), Some(&[7; 48]));
+        assert_eq!(connection(&payload), Some((&[7; 48], false)));
         payload[2] = TIME_WAIT_TIMER;
-        assert_eq!(connection(&payload), None);
+        assert_eq!(connection(&payload), Some((&[7; 48], true)));
         assert_eq!(connection(&payload[..51]), None);
     }
 
@@ -314,14 +315,20 @@ mod tests {
         ] {
             let mut answers = Answers::default();
             for code in codes {
-                answers.add(match code {
-                    0 => Ok(()),
-                    code => Err(io::Error::from_raw_os_error(*code)),
-                });
+                answers.add(
+                    false,
+                    match code {
+                        0 => Ok(()),
+                        code => Err(io::Error::from_raw_os_error(*code)),
+                    },
+                );
             }
             let error = answers.sum().err();
             assert_eq!(error.and_then(|error| error.raw_os_error()), expected);
         }
+        let mut answers = Answers::default();
+        answers.add(true, Err(io::Error::from_raw_os_error(unsupported)));
+        assert!(answers.sum().is_ok());
     }
 
     /// Connections of addresses of the loopback, which the kernel finds by its own filter and by a list of all, on sockets of both kinds.
@@ -351,7 +358,7 @@ mod tests {
                 is_first: false,
             };
             let found = connections(&socket, family, addresses, &mut pace).unwrap();
-            let found = found.iter().map(|id| local(family, id).to_string());
+            let found = found.iter().map(|(id, _)| local(family, id).to_string());
             found.collect::<BTreeSet<String>>()
         };
         let wanted = [
