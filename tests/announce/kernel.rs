@@ -60,6 +60,49 @@ pub(crate) fn removed(place: &mut Place) {
     assert!(place.client.reaches(V4) && place.client.reaches(V6));
 }
 
+/// As bridges and bonds get one from another port.
+pub(crate) fn another_mac(place: &mut Place) {
+    place.start(0);
+    until("it is held", || place.holders(V4) == [0]);
+    assert!(place.client.reaches(V4));
+    // It was announced for the last time.
+    pause(Duration::from_millis(5_500));
+    let mac = "02:00:00:00:88:01";
+    assert_ne!(place.client.neighbour(V4).as_deref(), Some(mac));
+    place.hosts[0].ip(&format!("link set eth0 address {mac}"));
+    until("the client knows it", || {
+        place.client.neighbour(V4).as_deref() == Some(mac)
+    });
+    assert!(place.client.reaches(V4) && place.holders(V4) == [0]);
+}
+
+/// The kernel tells more of changes than a socket holds.
+pub(crate) fn routes_change(place: &mut Place) {
+    let lines = |verb: &str| -> String {
+        let each = 0..20_000;
+        let each = each.map(|number| (number / 250 + 1, number % 250));
+        each.map(|(high, low)| format!("route {verb} 198.{high}.{low}.0/24 via 10.77.0.9\n"))
+            .collect()
+    };
+    let host = &place.hosts[0];
+    fs::write(host.path("routes"), lines("add") + &lines("del")).expect("a file");
+    let mut change = host.program("ip");
+    change.args(["-batch", "routes"]);
+    let changing = thread::spawn(move || (0..4).all(|_| change.status().expect("ip").success()));
+    let line = |last| {
+        let address = numbered(last);
+        format!("- {{address: \"{address}\", mode: l2, nodes: [NODES]}}\n")
+    };
+    place.start_with(0, &(1..=MANY).map(line).collect::<String>());
+    until("all are held while routes change", || {
+        let ack = place.hosts[0].ack();
+        assert!(!ack.contains("the system refused it"), "{ack}");
+        let held = ack.matches("\"state\":\"held\"").count();
+        held == usize::from(MANY) && changing.is_finished()
+    });
+    assert!(changing.join().expect("no panic"), "ip -batch");
+}
+
 /// Addresses that are there already are held, and are not this program's to remove.
 pub(crate) fn by_hand(place: &mut Place) {
     let host = &place.hosts[0];

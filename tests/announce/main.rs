@@ -100,6 +100,14 @@ fn main() -> ExitCode {
             "an_address_that_something_else_removes_is_taken_again",
             kernel::removed,
         ),
+        trial(
+            "clients_learn_another_hardware_address_of_an_interface",
+            kernel::another_mac,
+        ),
+        trial(
+            "no_address_is_refused_while_very_many_routes_change",
+            kernel::routes_change,
+        ),
         trial("an_address_that_is_there_already_is_held", kernel::by_hand),
         trial("an_address_of_the_host_itself_stays", kernel::own),
         trial(

@@ -14,12 +14,12 @@ mod saying;
 #[cfg(test)]
 mod simulation;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use actions::{Action, Counters, DataPlane, Event, Start};
+pub use actions::{Action, Connections, Counters, DataPlane, Event, Start};
 pub use addresses::Present;
 use entries::Entries;
 use files::Files;
@@ -31,6 +31,7 @@ use saying::standing_of;
 
 use crate::ack::Status;
 use crate::file::{Address, Announce, Mode};
+use crate::frames::Mac;
 use crate::key::Keys;
 use crate::membership::{Identity, Membership, State};
 use crate::network::Network;
@@ -169,8 +170,24 @@ impl Node {
                     |network: &Network| network.choose(one.address, &one.interface).cloned();
                 choose(&before) != choose(&network)
             });
+            self.announce_from(now, &before);
             self.is_stale = true;
             self.settle(now);
+        }
+    }
+
+    /// Announces again what is on an interface that had another hardware address before.
+    fn announce_from(&mut self, now: Duration, before: &Network) {
+        let macs = before.interfaces.iter().map(|one| (one.index, one.mac));
+        let macs: BTreeMap<u32, Mac> = macs.collect();
+        let changed = self.network.interfaces.iter();
+        let changed = changed.filter(|one| macs.get(&one.index).is_some_and(|mac| *mac != one.mac));
+        let changed: BTreeSet<u32> = changed.map(|one| one.index).collect();
+        for (interface, address) in self.held() {
+            if changed.contains(&interface) {
+                self.entries
+                    .change(address, |entry| entry.l2.announce_again(now));
+            }
         }
     }
 

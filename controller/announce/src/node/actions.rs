@@ -49,11 +49,22 @@ pub enum Action {
         interface: u32,
         /// The address.
         address: IpAddr,
-        /// Whether its connections end with it.
-        ends: bool,
+        /// What becomes of its connections.
+        connections: Connections,
     },
     /// Tell people.
     Tell(Event),
+}
+
+/// What becomes of the connections of an address that is removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Connections {
+    /// They stay: the address may come back.
+    Stay,
+    /// They end, and the address is removed when they have, so that clients hear of it.
+    EndFirst,
+    /// They end, and the address does not wait for that.
+    End,
 }
 
 /// The state of the data plane of this node.

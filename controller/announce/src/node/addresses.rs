@@ -9,7 +9,7 @@ use super::entries::Entry;
 use super::loopback::LOOPBACK;
 use super::members::claimant;
 use super::saying::standing_for;
-use super::{Action, DataPlane, Event, Node};
+use super::{Action, Connections, DataPlane, Event, Node};
 use crate::ack::{State as AckState, Status};
 use crate::file::{Address, Mode};
 use crate::frames::{self, Claim, Mac};
@@ -158,11 +158,10 @@ impl Node {
                 true if is_first => self.actions.push(Action::Renew { interface, address }),
                 true => {}
                 false => {
-                    let ends = false;
                     self.actions.push(Action::Remove {
                         interface,
                         address,
-                        ends,
+                        connections: Connections::Stay,
                     });
                     self.actions.push(Action::Tell(Event::Left(address)));
                 }
@@ -414,11 +413,10 @@ impl Node {
                     Vec::new()
                 }
                 (Act::Release, _) => {
-                    let ends = self.is_chosen(interface, address);
                     self.actions.push(Action::Remove {
                         interface,
                         address,
-                        ends,
+                        connections: self.connections(interface, address),
                     });
                     *self.counters.moves.entry("given-up").or_default() += 1;
                     Vec::new()
@@ -427,6 +425,17 @@ impl Node {
             let frames = frames.into_iter();
             self.actions
                 .extend(frames.map(|bytes| Action::Frame { interface, bytes }));
+        }
+    }
+
+    /// What becomes of the connections of an address that leaves the interface.
+    fn connections(&self, interface: u32, address: IpAddr) -> Connections {
+        match self.data_plane {
+            _ if !self.is_chosen(interface, address) => Connections::Stay,
+            // Another node takes it at this moment, or has it already.
+            DataPlane::Gone => Connections::End,
+            _ if self.career.is_flapping() => Connections::End,
+            DataPlane::Unready | DataPlane::Ready => Connections::EndFirst,
         }
     }
 

@@ -7,6 +7,7 @@ mod world;
 use std::collections::BTreeMap;
 use std::time::Instant;
 
+use super::Connections;
 use world::{Fault, World};
 
 const MS: fn(u64) -> std::time::Duration = std::time::Duration::from_millis;
@@ -386,6 +387,44 @@ fn an_interface_that_goes_down_leaves_no_address_behind() {
         world.all_are_held();
         world.run(MS(40_000));
         world.all_are_held();
+    });
+}
+
+#[test]
+fn an_address_that_is_not_served_any_more_does_not_wait_for_the_end_of_its_connections() {
+    for (fault, expected) in [
+        (Fault::DataPlane(0, false), Connections::End),
+        (Fault::Unready(0), Connections::EndFirst),
+        (Fault::Leave(0), Connections::EndFirst),
+        (Fault::Link(0, false), Connections::Stay),
+    ] {
+        let mut world = World::new(7, 2, 20);
+        world.run(MS(3_000));
+        world.removals.clear();
+        world.fault(fault);
+        world.run(MS(3_000));
+        let all = world.removals.iter().all(|one| *one == (0, expected));
+        assert!(
+            all && !world.removals.is_empty(),
+            "{fault:?}: {:?}",
+            world.removals
+        );
+    }
+}
+
+#[test]
+fn an_interface_with_another_hardware_address_announces_what_it_has_again() {
+    with_seeds(16, 4, |seed| {
+        let mut world = World::new(seed, 3, 40);
+        world.run(MS(10_000));
+        let before = world.owners();
+        let one = world.random(world.count());
+        world.moves.clear();
+        world.fault(Fault::Mac(one));
+        world.run(MS(10));
+        assert_eq!(world.learned, before);
+        world.run(MS(5_000));
+        assert_eq!((world.owners(), world.moves.len()), (before, 0));
     });
 }
 

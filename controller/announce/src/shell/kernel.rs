@@ -4,11 +4,12 @@ use std::collections::BTreeSet;
 use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
 use std::time::Duration;
 
-use tokio::sync::{Notify, mpsc, watch};
-use tokio::task::{JoinHandle, spawn_blocking};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::connections;
@@ -17,7 +18,7 @@ use super::packets::Packets;
 use crate::file::MOST_ADDRESSES;
 use crate::frames;
 use crate::network::{Network, Route};
-use crate::node::Action;
+use crate::node::{Action, Connections};
 
 /// The kernel's interfaces, routes and addresses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -114,7 +115,7 @@ struct Past {
     cannot_remove: BTreeSet<IpAddr>,
     cannot_renew: BTreeSet<IpAddr>,
     /// The kernel ends no connections, and that was told.
-    cannot_end: bool,
+    cannot_end: Arc<AtomicBool>,
     /// Those that something else put on an interface. They stay there.
     foreign: BTreeSet<(u32, IpAddr)>,
     /// Those that the kernel did not put on an interface. They are not announced.
@@ -141,17 +142,30 @@ impl Worker {
             if acts.recv_many(&mut batch, AT_ONCE).await == 0 {
                 return;
             }
-            end_connections(&mut past, &batch).await;
-            for action in batch.drain(..) {
-                if past.waiting.len() >= WAIT_AT_ONCE {
-                    self.send_waiting(&mut past).await;
-                }
-                let done = self.carry_out(&mut past, action, &refused).await;
-                let is_answered = !matches!(done, Err(Failed::Silent));
-                self.answered
-                    .fetch_add(u64::from(is_answered), Ordering::AcqRel);
-                self.done.fetch_add(1, Ordering::AcqRel);
+            let ending = Ending::of(&past, &batch);
+            let waits = |action: &Action| address_of(action).is_some_and(|it| ending.waits(it));
+            let (later, at_once): (Vec<_>, Vec<_>) = batch.drain(..).partition(waits);
+            self.carry_out_all(&mut past, at_once, &refused).await;
+            ending.is_over().await;
+            self.carry_out_all(&mut past, later, &refused).await;
+        }
+    }
+
+    async fn carry_out_all(
+        &self,
+        past: &mut Past,
+        actions: Vec<Action>,
+        refused: &mpsc::UnboundedSender<Refusal>,
+    ) {
+        for action in actions {
+            if past.waiting.len() >= WAIT_AT_ONCE {
+                self.send_waiting(past).await;
             }
+            let done = self.carry_out(past, action, refused).await;
+            let is_answered = !matches!(done, Err(Failed::Silent));
+            self.answered
+                .fetch_add(u64::from(is_answered), Ordering::AcqRel);
+            self.done.fetch_add(1, Ordering::AcqRel);
         }
     }
 
@@ -277,25 +291,73 @@ impl Worker {
     }
 }
 
-/// Ends the connections of the addresses that these actions remove. It is done for all of them at once, since the kernel lists the
-/// connections of all addresses.
-async fn end_connections(past: &mut Past, actions: &[Action]) {
-    let leaving = actions.iter().filter_map(|action| match action {
-        Action::Remove {
-            interface,
-            address,
-            ends: true,
-        } => (!past.foreign.contains(&(*interface, *address))).then_some(*address),
-        _ => None,
-    });
-    let leaving: BTreeSet<IpAddr> = leaving.collect();
-    if leaving.is_empty() {
-        return;
+/// The address that an action is about.
+fn address_of(action: &Action) -> Option<IpAddr> {
+    match action {
+        Action::Add { address, .. }
+        | Action::Renew { address, .. }
+        | Action::Remove { address, .. } => Some(*address),
+        Action::Frame { bytes, .. } => frames::claim(bytes).map(|claim| claim.address),
+        Action::Send(..) | Action::Probe { .. } | Action::Locate(_) | Action::Tell(_) => None,
     }
-    // There may be very many, and datagrams of the members do not wait.
-    let ended = spawn_blocking(move || connections::end(&leaving)).await;
-    if let Err(error) = ended.map_err(io::Error::other).flatten()
-        && !std::mem::replace(&mut past.cannot_end, true)
+}
+
+/// The end of the connections of the addresses that some actions remove. It is done for all of them at once, since the kernel looks at
+/// the connections of all addresses, and on a thread, since there may be very many.
+struct Ending {
+    /// These addresses leave when their connections have ended.
+    first: BTreeSet<IpAddr>,
+    over: oneshot::Receiver<()>,
+}
+
+impl Ending {
+    /// Begins to end them.
+    fn of(past: &Past, actions: &[Action]) -> Self {
+        let mut leaving = BTreeSet::new();
+        let mut first = BTreeSet::new();
+        for action in actions {
+            if let Action::Remove {
+                interface,
+                address,
+                connections,
+            } = action
+                && *connections != Connections::Stay
+                && !past.foreign.contains(&(*interface, *address))
+            {
+                leaving.insert(*address);
+                first.extend((*connections == Connections::EndFirst).then_some(*address));
+            }
+        }
+        let (is_over, over) = oneshot::channel();
+        if !leaving.is_empty() {
+            let is_known = Arc::clone(&past.cannot_end);
+            let end = move || {
+                tell_of_end(connections::end(&leaving), &is_known);
+                is_over.send(()).ok();
+            };
+            let begun = thread::Builder::new().spawn(end);
+            tell_of_end(begun.map(drop), &past.cannot_end);
+        }
+        Self { first, over }
+    }
+
+    /// Whether the address stays until its connections have ended.
+    fn waits(&self, address: IpAddr) -> bool {
+        self.first.contains(&address)
+    }
+
+    /// Waits until those that are to end first have ended, but not for long: the next node has the address already.
+    async fn is_over(self) {
+        if !self.first.is_empty() {
+            timeout(connections::AT_ONCE, self.over).await.ok();
+        }
+    }
+}
+
+/// Tells once that connections do not end.
+fn tell_of_end(ended: io::Result<()>, is_known: &AtomicBool) {
+    if let Err(error) = ended
+        && !is_known.swap(true, Ordering::Relaxed)
     {
         tracing::warn!(%error, "cannot end the connections of an address that this node gives up; they go on until the patience of both sides ends");
     }
@@ -326,7 +388,10 @@ pub(super) async fn has_finished(
 ) -> bool {
     let begun = Instant::now();
     let mut last = (answered.load(Ordering::Acquire), begun);
-    while timeout(answer / 50, &mut *worker).await.is_err() {
+    loop {
+        if let Ok(ended) = timeout(answer / 50, &mut *worker).await {
+            return ended.is_ok();
+        }
         let count = answered.load(Ordering::Acquire);
         if count != last.0 {
             last = (count, Instant::now());
@@ -335,7 +400,6 @@ pub(super) async fn has_finished(
             return false;
         }
     }
-    true
 }
 
 /// Sends a frame by the socket for its kind.
@@ -393,5 +457,8 @@ mod tests {
         assert!(!is_waited_for(10, false).await);
         assert!(begun.elapsed() < Duration::from_millis(900));
         assert!(!is_waited_for(u64::MAX, true).await);
+        let mut panicked = tokio::spawn(async { panic!("for the test") });
+        let long = Duration::from_secs(5);
+        assert!(!has_finished(&mut panicked, &AtomicU64::new(0), long, long).await);
     }
 }

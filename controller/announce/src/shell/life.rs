@@ -81,7 +81,7 @@ pub(super) async fn live(
     end: &mut Signals,
     reporter: &mut Reporter,
 ) -> Result<End, Failure> {
-    // Its tasks end with it.
+    // Its tasks end with it. Without one of them addresses would not be renewed, or the node would hold what it does not serve.
     let mut tasks = JoinSet::new();
     let (mut life, mut ears) = open(options, &wanted, udp, reporter, &mut tasks)?;
     let (begun, mut keys) = (life.begun, wanted.keys);
@@ -101,6 +101,7 @@ pub(super) async fn live(
         // Of several that are ready a random one is taken: who sends datagrams without end cannot keep the rest from being heard.
         tokio::select! {
             () = end.come() => break End::Asked,
+            failure = lost(&mut tasks, &mut ears.worker) => return Err(failure),
             () = readable(life.udp.as_ref()) => life.receive(),
             frame = arp.receive() => life.hear(frame),
             frame = neighbours.receive() => life.hear(frame),
@@ -159,9 +160,9 @@ fn open<'r>(
     wanted: &Wanted,
     udp: Option<UdpSocket>,
     reporter: &'r mut Reporter,
-    tasks: &mut JoinSet<()>,
+    tasks: &mut JoinSet<io::Error>,
 ) -> Result<(Life<'r>, Ears), Failure> {
-    let (netlink, changes) = Netlink::open().map_err(Failure::of("rtnetlink", PRIVILEGES))?;
+    let (netlink, changes) = Netlink::open(tasks).map_err(Failure::of("rtnetlink", PRIVILEGES))?;
     let packets = Arc::new([
         Packets::arp().map_err(Failure::of("a socket for ARP", PRIVILEGES))?,
         Packets::neighbours()
@@ -179,7 +180,11 @@ fn open<'r>(
             .socket
             .as_ref()
             .map(|path| beside(&options.file, path));
-        tasks.spawn(data_plane::follow(socket, plane.ready.clone(), known));
+        let ready = plane.ready.clone();
+        tasks.spawn(async move {
+            data_plane::follow(socket, ready, known).await;
+            io::Error::other("following the data plane ended")
+        });
     }
     let (acts, acting) = mpsc::unbounded_channel();
     let (refused, refusals) = mpsc::unbounded_channel();
@@ -198,7 +203,10 @@ fn open<'r>(
         again: Arc::clone(&again),
     };
     let (seen, kernel) = watch::channel(Kernel::default());
-    tasks.spawn(look.follow(changes, seen));
+    tasks.spawn(async move {
+        look.follow(changes, seen).await;
+        io::Error::other("looking at the kernel's tables ended")
+    });
     let worker = tokio::spawn(worker.act(acting, refused));
     let earlier = reporter.held_before();
     reporter.take(wanted);
@@ -464,6 +472,16 @@ impl Life<'_> {
     }
 }
 
+/// Waits until a task of the life ends, or panics. The next process finds the addresses where they are.
+async fn lost(tasks: &mut JoinSet<io::Error>, worker: &mut JoinHandle<()>) -> Failure {
+    let ended = tokio::select! {
+        Some(ended) = tasks.join_next() => ended,
+        ended = worker => ended.map(|()| io::Error::other("the queue of changes ended")),
+    };
+    let error = ended.unwrap_or_else(io::Error::other);
+    Failure::of("a task that this process cannot do without", REPORT)(error)
+}
+
 /// Opens the socket of the members, if the file has any. `present`: the one that this process has, which may be in the way of it: an
 /// address of all interfaces and one of them exclude each other on one port.
 fn bind(file: &Announce, present: Option<&UdpSocket>) -> io::Result<Option<UdpSocket>> {
@@ -580,6 +598,7 @@ const LAST_ANSWER: Duration = Duration::from_secs(15);
 /// With the time to leave and that of BIRD it is less than a pod has to end, and `TimeoutStopSec` of the unit.
 const LAST_ACTIONS: Duration = Duration::from_secs(30);
 const PRIVILEGES: &str = "the announcer needs CAP_NET_ADMIN and CAP_NET_RAW";
+const REPORT: &str = "it is to be started again; please report it";
 const A_BIND: &str = "give an address of this host and a port that is free";
 /// Datagrams that are taken in one turn.
 const AT_ONCE: usize = 512;
@@ -589,3 +608,24 @@ const DECIDED_AFTER: Duration = Duration::from_secs(2);
 const STEP: u64 = 1_000;
 /// Reports are no more frequent, unless one is the first or the last.
 const REPORT_EVERY: Duration = Duration::from_millis(20);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_task_that_ends_or_panics_ends_the_life() {
+        let idle = || tokio::spawn(std::future::pending::<()>());
+        let mut ended = JoinSet::new();
+        ended.spawn(async { io::Error::other("the socket is closed") });
+        let failure = lost(&mut ended, &mut idle()).await.to_string();
+        assert!(failure.contains("the socket is closed"), "{failure}");
+        let mut panicked = JoinSet::new();
+        panicked.spawn(async { panic!("for the test") });
+        let failure = lost(&mut panicked, &mut idle()).await.to_string();
+        assert!(failure.contains("panicked"), "{failure}");
+        let mut worker = tokio::spawn(async {});
+        let failure = lost(&mut JoinSet::new(), &mut worker).await.to_string();
+        assert!(failure.contains("the queue of changes ended"), "{failure}");
+    }
+}

@@ -1,9 +1,11 @@
 //! Interfaces, routes and addresses of the kernel, by rtnetlink.
 
+use std::future::ready;
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
-use futures_util::{StreamExt, TryStream, TryStreamExt};
+use futures_util::{TryStream, TryStreamExt};
 use ipnet::IpNet;
 use rtnetlink::packet_route::AddressFamily;
 use rtnetlink::packet_route::address::{
@@ -15,11 +17,14 @@ use rtnetlink::packet_route::link::{
 use rtnetlink::packet_route::route::{
     RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteScope, RouteType,
 };
+use rtnetlink::sys::protocols::NETLINK_ROUTE;
+use rtnetlink::sys::{AsyncSocket, AsyncSocketExt, SocketAddr, TokioSocket};
 use rtnetlink::{
-    AddressAddRequest, AddressMessageBuilder, Error, Handle, MulticastGroup, RouteMessageBuilder,
-    new_multicast_connection,
+    AddressAddRequest, AddressMessageBuilder, Error, Handle, MulticastGroup, new_connection,
+    new_connection_with_strict_check,
 };
 use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::network::{Interface, Network, Route};
@@ -64,23 +69,18 @@ pub(super) enum Origin {
 }
 
 impl Netlink {
-    /// A connection to the kernel, and what arrives when something changes.
-    pub(super) fn open() -> std::io::Result<(Self, mpsc::Receiver<()>)> {
-        let (connection, handle, mut messages) = new_multicast_connection(&[
-            MulticastGroup::Link,
-            MulticastGroup::Ipv4Ifaddr,
-            MulticastGroup::Ipv6Ifaddr,
-            MulticastGroup::Ipv4Route,
-            MulticastGroup::Ipv6Route,
-        ])?;
-        tokio::spawn(connection);
-        let (changed, changes) = mpsc::channel(1);
-        tokio::spawn(async move {
-            while messages.next().await.is_some() {
-                // One is enough: who hears it looks at everything.
-                changed.try_send(()).ok();
-            }
+    /// A connection to the kernel, and what arrives when something changes. Of news there may be more than a socket holds, and no
+    /// answer is to be lost with them, so they have a socket of their own. Each of the tasks ends only with an error.
+    pub(super) fn open(tasks: &mut JoinSet<io::Error>) -> io::Result<(Self, mpsc::Receiver<()>)> {
+        // Linux before 4.20 lists all tables in any case.
+        let opened = new_connection_with_strict_check().or_else(|_| new_connection());
+        let (connection, handle, _) = opened?;
+        tasks.spawn(async move {
+            connection.await;
+            io::Error::other("the connection to the kernel's tables of the network ended")
         });
+        let (changed, changes) = mpsc::channel(1);
+        tasks.spawn(hear(news()?, changed));
         let release = std::fs::read_to_string("/proc/sys/kernel/osrelease");
         let has_tags = release.is_ok_and(|release| keeps_tags(&release));
         let netlink = Self {
@@ -97,31 +97,39 @@ impl Netlink {
         Ok(answer.map_err(|_| Failed::Silent)??)
     }
 
-    /// The rows of a table, of which there may be very many.
-    async fn rows<T>(
+    /// What `row` makes of the rows of a table, of which there may be very many: those that it leaves out take no memory.
+    async fn rows<T, R>(
         &self,
         table: impl TryStream<Ok = T, Error = Error>,
-    ) -> Result<Vec<T>, Failed> {
-        let rows = table.try_collect::<Vec<T>>();
+        row: impl Fn(&T) -> Option<R>,
+    ) -> Result<Vec<R>, Failed> {
+        let rows = table.try_filter_map(|one| ready(Ok(row(&one))));
+        let rows = rows.try_collect::<Vec<R>>();
         let answer = timeout(self.patience * LONGER_FOR_TABLES, rows).await;
         Ok(answer.map_err(|_| Failed::Silent)??)
     }
 
     /// The interfaces and routes, with these of IPv6.
     pub(super) async fn network(&self, v6: Vec<Route>) -> Result<Network, Failed> {
-        let links: Vec<LinkMessage> = self.rows(self.handle.link().get().execute()).await?;
-        let v4 = RouteMessageBuilder::<Ipv4Addr>::new().build();
-        let v4: Vec<RouteMessage> = self.rows(self.handle.route().get(v4).execute()).await?;
-        let interfaces = links.iter().filter_map(interface).collect();
-        let routes = v4.iter().filter_map(route).chain(v6).collect();
-        Ok(Network::new(interfaces, routes))
+        let links = self.handle.link().get().execute();
+        let interfaces = self.rows(links, interface).await?;
+        let v4 = self.routes(AddressFamily::Inet).await?;
+        Ok(Network::new(interfaces, v4.into_iter().chain(v6).collect()))
     }
 
     /// The routes of IPv6, of which a host may have nothing at all.
     pub(super) async fn v6_routes(&self) -> Result<Vec<Route>, Failed> {
-        let v6 = RouteMessageBuilder::<Ipv6Addr>::new().build();
-        let routes = none_without_ipv6(self.rows(self.handle.route().get(v6).execute()).await)?;
-        Ok(routes.iter().filter_map(route).collect())
+        self.routes(AddressFamily::Inet6).await
+    }
+
+    /// The routes of a family that say where an address belongs.
+    async fn routes(&self, family: AddressFamily) -> Result<Vec<Route>, Failed> {
+        let mut which = RouteMessage::default();
+        which.header.address_family = family;
+        which.header.table = RouteHeader::RT_TABLE_MAIN;
+        which.header.kind = RouteType::Unicast;
+        let table = self.handle.route().get(which).execute();
+        none_without_table(self.rows(table, route).await)
     }
 
     /// Whether the kernel keeps who put an address on an interface.
@@ -131,9 +139,8 @@ impl Netlink {
 
     /// The addresses without a network around them.
     pub(super) async fn addresses(&self) -> Result<Vec<Found>, Failed> {
-        let all: Vec<AddressMessage> = self.rows(self.handle.address().get().execute()).await?;
-        let all = all.iter().filter_map(|one| found(one, self.has_tags));
-        Ok(all.collect())
+        let all = self.handle.address().get().execute();
+        self.rows(all, |one| found(one, self.has_tags)).await
     }
 
     /// Puts an address on an interface. One that is there already is no error, and stays as it is. Returns whose it is.
@@ -158,14 +165,19 @@ impl Netlink {
         let IpAddr::V6(address) = address else {
             return true;
         };
-        let message = RouteMessageBuilder::<Ipv6Addr>::new()
-            .destination_prefix(address, 128)
-            .output_interface(interface)
-            .build();
-        let routes = self.rows(self.handle.route().get(message).execute());
+        let mut message = RouteMessage::default();
+        message.header.address_family = AddressFamily::Inet6;
+        message.header.destination_prefix_length = 128;
+        message.attributes = vec![
+            RouteAttribute::Destination(RouteAddress::Inet6(address)),
+            RouteAttribute::Oif(interface),
+        ];
+        let route = self.handle.route().get(message).execute();
+        let local = |one: &RouteMessage| (one.header.kind == RouteType::Local).then_some(());
         // Without a route to it the answer is an error.
-        let routes = routes.await.unwrap_or_default();
-        routes.iter().any(|one| one.header.kind == RouteType::Local)
+        self.rows(route, local)
+            .await
+            .is_ok_and(|rows| !rows.is_empty())
     }
 
     /// Gives an address of ours its whole lifetime again. Its connections notice nothing.
@@ -224,9 +236,38 @@ fn is(error: &Failed, codes: &[i32]) -> bool {
     matches!(error, Failed::Refused(Error::NetlinkError(error)) if codes.contains(&-error.raw_code()))
 }
 
-/// The rows of a table of IPv6, which the kernel need not have.
-fn none_without_ipv6<T>(rows: Result<Vec<T>, Failed>) -> Result<Vec<T>, Failed> {
-    rows.or_else(|error| match is(&error, &WITHOUT_IPV6) {
+/// A socket for what the kernel says of changes.
+fn news() -> io::Result<TokioSocket> {
+    let groups = [
+        MulticastGroup::Link,
+        MulticastGroup::Ipv4Ifaddr,
+        MulticastGroup::Ipv6Ifaddr,
+        MulticastGroup::Ipv4Route,
+        MulticastGroup::Ipv6Route,
+    ];
+    let bits = groups.iter().map(|group| 1 << (*group as u32 - 1)).sum();
+    let mut socket = TokioSocket::new(NETLINK_ROUTE)?;
+    socket.socket_mut().bind(&SocketAddr::new(0, bits))?;
+    Ok(socket)
+}
+
+/// Says that something changed whenever there is news. Returns why it cannot go on.
+async fn hear(socket: TokioSocket, changed: mpsc::Sender<()>) -> io::Error {
+    let mut news = Vec::with_capacity(4 << 10);
+    loop {
+        news.clear();
+        match socket.recv(&mut news).await {
+            // There was more than the socket holds, so something changed.
+            Err(error) if error.raw_os_error() != Some(libc::ENOBUFS) => return error,
+            // One is enough: who hears it looks at everything.
+            _ => changed.try_send(()).ok(),
+        };
+    }
+}
+
+/// The rows of a table, which the kernel need not have: of IPv6, or the main one before its first route.
+fn none_without_table<T>(rows: Result<Vec<T>, Failed>) -> Result<Vec<T>, Failed> {
+    rows.or_else(|error| match is(&error, &WITHOUT_TABLE) {
         true => Ok(Vec::new()),
         false => Err(error),
     })
@@ -295,6 +336,10 @@ fn route(message: &RouteMessage) -> Option<Route> {
         AddressFamily::Inet => header.scope == RouteScope::Link,
         _ => !has_gateway,
     };
+    // Most routes of a router lead neither to neighbours nor everywhere.
+    if !is_link && header.destination_prefix_length > 0 {
+        return None;
+    }
     Some(Route {
         interface: interface?,
         to: IpNet::new(to, header.destination_prefix_length).ok()?,
@@ -345,8 +390,8 @@ fn keeps_tags(release: &str) -> bool {
     (next(), next()) >= (Some(5), Some(18))
 }
 
-/// The answers of a kernel that has no IPv6, or no table of its routes.
-const WITHOUT_IPV6: [i32; 5] = [
+/// The answers of a kernel that has no IPv6, or not that table of routes.
+const WITHOUT_TABLE: [i32; 5] = [
     libc::EAFNOSUPPORT,
     libc::EPFNOSUPPORT,
     libc::EOPNOTSUPP,
@@ -373,7 +418,7 @@ mod tests {
     #[tokio::test]
     async fn nothing_waits_for_ever_for_a_kernel_that_does_not_answer() {
         // Without its connection nothing is sent, and nothing comes.
-        let (_connection, handle, _) = rtnetlink::new_connection().unwrap();
+        let (_connection, handle, _) = new_connection().unwrap();
         let netlink = Netlink {
             handle,
             has_tags: true,
@@ -390,21 +435,21 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_without_ipv6_has_no_routes_of_it_and_any_other_refusal_is_an_error() {
+    fn a_kernel_without_a_table_has_no_routes_of_it_and_any_other_refusal_is_an_error() {
         let refusal = |code: i32| {
             let mut message = ErrorMessage::default();
             message.code = NonZeroI32::new(-code);
             Failed::Refused(Error::NetlinkError(message))
         };
-        for code in WITHOUT_IPV6 {
-            let rows = none_without_ipv6::<u8>(Err(refusal(code)));
+        for code in WITHOUT_TABLE {
+            let rows = none_without_table::<u8>(Err(refusal(code)));
             assert!(rows.is_ok_and(|rows| rows.is_empty()), "{code}");
         }
         for code in [libc::EPERM, libc::ENOBUFS, libc::EBUSY, libc::ENOMEM] {
-            assert!(none_without_ipv6::<u8>(Err(refusal(code))).is_err());
+            assert!(none_without_table::<u8>(Err(refusal(code))).is_err());
         }
-        assert!(none_without_ipv6::<u8>(Err(Failed::Silent)).is_err());
-        assert_eq!(none_without_ipv6(Ok(vec![1])).ok(), Some(vec![1]));
+        assert!(none_without_table::<u8>(Err(Failed::Silent)).is_err());
+        assert_eq!(none_without_table(Ok(vec![1])).ok(), Some(vec![1]));
     }
 
     #[test]

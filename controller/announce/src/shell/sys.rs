@@ -1,4 +1,4 @@
-//! The only unsafe code: addresses of packet sockets, and the scheduling class of the process.
+//! The only unsafe code: addresses of packet sockets, and the scheduling class of a thread.
 #![expect(unsafe_code, reason = "neither std nor rustix has these")]
 
 use std::io;
@@ -85,19 +85,24 @@ pub(super) fn join(socket: &Socket, interface: u32, group: [u8; 6]) -> io::Resul
     }
 }
 
-/// Lets this process run before others that want the processor, for as long as it has something to do.
+/// Lets this thread run before others that want the processor, for as long as it has something to do.
 pub(super) fn run_first() -> io::Result<()> {
+    // Threads and children do not inherit the class.
+    schedule(libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, 1)
+}
+
+/// Lets this thread run as others do, after it ran first.
+pub(super) fn run_as_others() -> io::Result<()> {
+    // A process that may only have the class cannot give that flag back.
+    schedule(libc::SCHED_OTHER | libc::SCHED_RESET_ON_FORK, 0)
+}
+
+fn schedule(class: i32, priority: i32) -> io::Result<()> {
     // SAFETY: all bytes zero is a valid sched_param.
     let mut param: libc::sched_param = unsafe { mem::zeroed() };
-    param.sched_priority = 1;
-    // SAFETY: the pointer is good for the call. Children do not inherit the class.
-    let done = unsafe {
-        libc::sched_setscheduler(
-            0,
-            libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK,
-            &raw const param,
-        )
-    };
+    param.sched_priority = priority;
+    // SAFETY: the pointer is good for the call.
+    let done = unsafe { libc::sched_setscheduler(0, class, &raw const param) };
     match done {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),

@@ -7,7 +7,7 @@ use std::time::Duration;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
-use super::super::{Action, DataPlane, Event, Node, Present, Start, lifetime};
+use super::super::{Action, Connections, DataPlane, Event, Node, Present, Start, lifetime};
 use crate::file::{self, Announce};
 use crate::frames::{self, Mac};
 use crate::key::{self, Keys};
@@ -48,6 +48,8 @@ pub(super) enum Fault {
     End(usize),
     /// Its interface goes down, or up. Its kernel keeps the addresses; its datagrams take another way.
     Link(usize, bool),
+    /// Its interface gets another hardware address, and what others have learned is old.
+    Mac(usize),
     /// Something on the host takes all addresses from its interface.
     Flush(usize),
     /// Its system puts no address on an interface, or does again.
@@ -153,6 +155,8 @@ pub(super) struct World {
     pub(super) foreign: Option<IpAddr>,
     /// When a host took an address.
     pub(super) moves: Vec<(Duration, IpAddr, usize)>,
+    /// The hosts that removed an address, and what became of its connections.
+    pub(super) removals: Vec<(usize, Connections)>,
     /// So many addresses a system refused when it was asked.
     pub(super) refusals: usize,
     pub(super) told: Vec<String>,
@@ -166,7 +170,7 @@ pub(super) struct World {
     /// The last time at which the network was bad.
     troubled: Duration,
     /// The host that announced an address last, which is where other hosts on the network look for it.
-    learned: BTreeMap<IpAddr, usize>,
+    pub(super) learned: BTreeMap<IpAddr, usize>,
     /// Since when nobody has an address, and the longest such time of any.
     nowhere: BTreeMap<IpAddr, Duration>,
     pub(super) longest_nowhere: Duration,
@@ -217,6 +221,7 @@ impl World {
             addresses: (1..=addresses).map(address).collect(),
             foreign: None,
             moves: Vec::new(),
+            removals: Vec::new(),
             refusals: 0,
             told: Vec::new(),
             doubled: BTreeMap::new(),
@@ -428,8 +433,13 @@ impl World {
                     assert_eq!(self.hosts[number].holds.insert(address, until), None);
                     self.moves.push((self.now, address, number));
                 }
-                Action::Remove { address, .. } => {
+                Action::Remove {
+                    address,
+                    connections,
+                    ..
+                } => {
                     self.has_changed = true;
+                    self.removals.push((number, connections));
                     self.hosts[number].holds.remove(&address);
                 }
                 Action::Tell(Event::Address(status)) if status.detail.len() < 40 => {}
@@ -686,6 +696,11 @@ impl World {
             }
             Fault::Link(number, has_link) => {
                 self.hosts[number].has_link = has_link;
+                self.look(number);
+            }
+            Fault::Mac(number) => {
+                self.hosts[number].mac[0] ^= 4;
+                self.learned.retain(|_, host| *host != number);
                 self.look(number);
             }
             Fault::Flush(number) => {
