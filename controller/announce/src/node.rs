@@ -56,6 +56,8 @@ pub struct Node {
     cannot: Vec<(IpAddr, bool)>,
     /// There are more addresses in `cannot` than a state can speak of, so this node holds none.
     is_too_much: bool,
+    /// When it was told that others declared this node dead.
+    told_declared_dead: Option<Duration>,
     /// When another member with the name of this one was told of.
     told_same_name: Option<Duration>,
     /// When the peers were told of whose datagrams no key opens.
@@ -108,6 +110,7 @@ impl Node {
             actions: Vec::new(),
             cannot: Vec::new(),
             is_too_much: false,
+            told_declared_dead: None,
             told_same_name: None,
             told_other_key: BTreeMap::new(),
             others: Vec::new(),

@@ -142,6 +142,11 @@ impl Node {
                     if lost {
                         self.career.was_declared_dead(now);
                     }
+                    let told = self.told_declared_dead;
+                    if told.is_some_and(|told| now.saturating_sub(told) < DECLARED_DEAD_EVERY) {
+                        continue;
+                    }
+                    self.told_declared_dead = Some(now);
                     Event::DeclaredDead
                 }
             };
@@ -218,5 +223,6 @@ const SHORT_PAUSE: Duration = Duration::from_millis(200);
 const OFFER: Duration = Duration::from_millis(250);
 /// Longer than it takes to ask a member whether its file still has an address.
 const AHEAD: Duration = Duration::from_secs(1);
+const DECLARED_DEAD_EVERY: Duration = Duration::from_secs(5);
 const SAME_NAME_EVERY: Duration = Duration::from_secs(60);
 const OTHER_KEY_EVERY: Duration = Duration::from_secs(60);

@@ -339,6 +339,27 @@ fn an_announcer_that_starts_again_hands_over_what_it_finds() {
 }
 
 #[test]
+fn what_a_hostile_member_says_ends_no_failure_detection() {
+    with_seeds(64, 6, |seed| {
+        let mut world = World::new(seed, 2 + world::below(seed, 4), 30);
+        world.run(MS(3_000));
+        for _ in 0..5 {
+            let one = world.random(world.count());
+            world.fault(Fault::Hostile(one));
+            let wait = world.random(1_500);
+            world.run(MS(wait as u64));
+        }
+        // 80 s for what it declared dead at most, then 30 s of good health.
+        world.run(MS(115_000));
+        world.all_are_held();
+        let dead = world.random(world.count());
+        world.fault(Fault::Kill(dead));
+        world.run(MS(700));
+        world.all_are_held();
+    });
+}
+
+#[test]
 fn what_was_recorded_before_moves_nothing() {
     with_seeds(32, 4, |seed| {
         let mut world = World::new(seed, 3, 20);

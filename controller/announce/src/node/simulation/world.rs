@@ -62,6 +62,8 @@ pub(super) enum Fault {
     First(usize, usize),
     /// A pod begins on it, with an interface of its own.
     Pod(usize),
+    /// A member that keeps no promise speaks to it.
+    Hostile(usize),
 }
 
 struct Host {
@@ -531,7 +533,7 @@ impl World {
             };
             for (name, _) in &node.others {
                 let other: usize = name.strip_prefix("edge").unwrap().parse().unwrap();
-                if runs(&self.hosts[other - 1]) {
+                if self.hosts.get(other - 1).is_some_and(runs) {
                     sees.insert((number, other - 1));
                 }
             }
@@ -612,7 +614,7 @@ impl World {
     pub(super) fn any_fault(&mut self) -> Fault {
         let one = self.random(self.count());
         let other = self.random(self.count());
-        match self.random(20) {
+        match self.random(21) {
             0 => Fault::Kill(one),
             1 => Fault::Restart(one),
             2 => Fault::Start(one),
@@ -629,6 +631,7 @@ impl World {
             15 | 16 => Fault::File(one, [0, 30, 80, 100][self.random(4)]),
             17 => Fault::Serves(one, [0, 10, 20, 30][self.random(4)]),
             18 => Fault::Unready(one),
+            19 => Fault::Hostile(one),
             _ => Fault::DataPlane(one, self.hosts[one].data_plane != DataPlane::Ready),
         }
     }
@@ -718,6 +721,14 @@ impl World {
                 self.hosts[number].pods += 1;
                 self.look(number);
             }
+            Fault::Hostile(number) => self.with_node(number, |node| {
+                if let Some(group) = &mut node.members {
+                    for content in group.membership.hostile() {
+                        group.membership.take(now, &content);
+                    }
+                }
+                node.settle(now);
+            }),
             Fault::Block(one, other) => {
                 self.blocked.extend([(one, other), (other, one)]);
             }
