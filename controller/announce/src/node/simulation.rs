@@ -338,6 +338,35 @@ fn an_announcer_that_starts_again_hands_over_what_it_finds() {
     });
 }
 
+/// A neighbour without the key, who sends what the kernel of the dead host could have sent.
+#[test]
+fn frames_in_the_name_of_a_dead_member_take_no_address_away() {
+    for leaves in [false, true] {
+        let mut world = World::new(7, 2, 20);
+        world.run(MS(3_000));
+        if leaves {
+            world.fault(Fault::Leave(0));
+            world.run(MS(2_500));
+            world.fault(Fault::End(0));
+            world.run(MS(1_000));
+        } else {
+            world.fault(Fault::Kill(0));
+            world.run(MS(61_000));
+        }
+        world.all_are_held();
+        world.moves.clear();
+        world.longest_nowhere = MS(0);
+        for _ in 0..300 {
+            world.forge(0, 1);
+            world.run(MS(100));
+        }
+        world.all_are_held();
+        assert_eq!((&world.moves[..], world.longest_nowhere), (&[][..], MS(0)));
+        let told = world.told.join("\n");
+        assert!(told.contains("says that it has it, too"), "{told}");
+    }
+}
+
 #[test]
 fn what_a_hostile_member_says_ends_no_failure_detection() {
     with_seeds(64, 6, |seed| {

@@ -358,6 +358,14 @@ impl World {
         }
     }
 
+    /// A host without the key says to the host `to` that `of` has every address.
+    pub(super) fn forge(&mut self, of: usize, to: usize) {
+        for address in self.addresses.clone() {
+            let frame = frames::announcement(self.hosts[of].mac, address).pop();
+            self.hosts[to].inbox.push(Packet::Frame(frame.unwrap()));
+        }
+    }
+
     /// An enemy sends what it wrote down, in any order, to everybody.
     pub(super) fn replay(&mut self) {
         let recorded = self.recorded.take().unwrap();
