@@ -360,7 +360,9 @@ impl Node {
             let standing = state.as_ref().and_then(|state| state.standing);
             standing.and_then(standing_of) == Some(Standing::Settled)
         };
-        let has_settled = self.others.iter().any(settled);
+        // What a process that begins still has, no other member has taken: it goes on as the one before it.
+        let goes_on = self.career.is_beginning() && !self.held().is_empty();
+        let has_settled = !goes_on && self.others.iter().any(settled);
         let is_able = self.is_serving() && !self.is_too_much;
         self.career
             .tick(now, self.file.r#return, is_able, has_settled);
