@@ -4,15 +4,17 @@
 //! A member probes another one each 50 ms. One that answers neither itself (25 ms) nor through two others (25 ms) is suspected, and
 //! dead for all after 250 ms more. Each member chooses by itself whom it probes next, so a dead one may not be probed for some
 //! periods: the period is short because that time comes on top of the rest. foca never takes back a death: a member that was declared
-//! dead comes back with a higher [`Identity::generation`]. It learns of its death by a `Hello` that each member sends to those that
+//! dead comes back with a newer [`Identity::generation`]. It learns of its death by a `Hello` that each member sends to those that
 //! it knows only as dead, and to the peers of the file. By a third kind of message a member asks another one which addresses are in
 //! its file, and offers it addresses.
 
 mod cannot;
 mod direct;
 mod hello;
+mod identity;
 mod probes;
 mod states;
+mod strangers;
 #[cfg(test)]
 mod tests;
 
@@ -22,49 +24,20 @@ use std::num::{NonZeroU8, NonZeroUsize};
 use std::time::Duration;
 
 use foca::{
-    AccumulatingRuntime, Config, Foca, Member, OwnedNotification, PeriodicParams, PostcardCodec,
-    State as Liveness, Timer,
+    AccumulatingRuntime, Config, Foca, Header, Member, Message, OwnedNotification, PeriodicParams,
+    PostcardCodec, State as Liveness, Timer,
 };
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
-use serde::{Deserialize, Serialize};
 
 pub use cannot::{Cannot, Map};
 use direct::Direct;
 use hello::{Answer, Hello, Side};
+pub use identity::Identity;
 pub use probes::Probes;
 use states::{Known, Sayings};
 pub use states::{MOST_BYTES, State};
-
-/// The identity of a member: its name, its address, and which of its processes it is.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Identity {
-    /// Its name, which no other member has.
-    pub name: String,
-    /// Where its datagrams go.
-    pub at: SocketAddr,
-    /// Of two identities with one name the higher generation counts.
-    pub generation: u64,
-}
-
-impl foca::Identity for Identity {
-    type Addr = String;
-
-    fn renew(&self) -> Option<Self> {
-        Some(Self {
-            generation: self.generation.saturating_add(1),
-            ..self.clone()
-        })
-    }
-
-    fn addr(&self) -> String {
-        self.name.clone()
-    }
-
-    fn win_addr_conflict(&self, other: &Self) -> bool {
-        (self.generation, self.at) > (other.generation, other.at)
-    }
-}
+use strangers::Strangers;
 
 /// A change among the members.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -112,6 +85,7 @@ pub struct Membership {
     /// How often the set of the living changed.
     changed: u64,
     probes: Probes,
+    strangers: Strangers,
 }
 
 impl Membership {
@@ -135,6 +109,7 @@ impl Membership {
             news: Vec::new(),
             changed: 0,
             probes: Probes::default(),
+            strangers: Strangers::default(),
         }
     }
 
@@ -189,6 +164,12 @@ impl Membership {
         self.known.with_mac(mac)
     }
 
+    /// When a member died that did not leave in order, and may have had addresses.
+    #[must_use]
+    pub fn died(&self, name: &str) -> Option<Duration> {
+        self.known.died(name)
+    }
+
     /// The members that are alive and those that are dead.
     #[must_use]
     pub fn counts(&self) -> (usize, usize) {
@@ -226,7 +207,8 @@ impl Membership {
         let is_good = match *kind {
             OF_FOCA => {
                 self.probes.received(now, content);
-                self.foca.handle_data(content, &mut self.runtime).is_ok()
+                !self.is_one_too_many(content)
+                    && self.foca.handle_data(content, &mut self.runtime).is_ok()
             }
             OF_HELLO => match postcard::from_bytes(content) {
                 Ok(hello) => {
@@ -258,12 +240,20 @@ impl Membership {
             && entry.key().0 <= now
         {
             let timer = entry.remove();
-            // An error says that a timer came too late to mean something, and foca has gone on.
-            self.foca.handle_timer(timer, &mut self.runtime).ok();
+            let is_probe = matches!(timer, Timer::ProbeRandomMember(_));
+            let probe = is_probe.then(|| timer.clone());
+            // An error says that a timer came too late to mean something, or that a message could not be written.
+            let result = self.foca.handle_timer(timer, &mut self.runtime);
             self.drain(now);
+            // After such a message foca probes nobody any more.
+            if let (Err(_), Some(probe)) = (result, probe)
+                && !self.timers.values().any(|timer| *timer == probe)
+            {
+                self.schedule(now + PROBE, probe);
+            }
         }
         if self.next_hello <= now {
-            self.greet();
+            self.greet(now);
             let alone = self.foca.num_members() == 0;
             self.next_hello = now + if alone { HELLO_ALONE } else { HELLO };
         }
@@ -331,6 +321,11 @@ impl Membership {
         }
     }
 
+    fn schedule(&mut self, at: Duration, timer: Timer<Identity>) {
+        self.scheduled = self.scheduled.wrapping_add(1);
+        self.timers.insert((at, self.scheduled), timer);
+    }
+
     /// Moves what foca asks for to where it is done.
     fn drain(&mut self, now: Duration) {
         while let Some((to, bytes)) = self.runtime.to_send() {
@@ -339,8 +334,7 @@ impl Membership {
             self.sends.push((to.at, content));
         }
         while let Some((wait, timer)) = self.runtime.to_schedule() {
-            self.scheduled = self.scheduled.wrapping_add(1);
-            self.timers.insert((now + wait, self.scheduled), timer);
+            self.schedule(now + wait, timer);
         }
         while let Some(notification) = self.runtime.to_notify() {
             match notification {
@@ -354,7 +348,7 @@ impl Membership {
                     self.changed += 1;
                     // If it lives, it hears at once that it was declared dead.
                     self.next_hello = now;
-                    self.known.went(&member.name);
+                    self.known.went(now, &member.name);
                     self.news.push(News::Down(member.name));
                 }
                 // It may be another process, which has not heard yet what the others say.
@@ -373,20 +367,43 @@ impl Membership {
     }
 
     /// Hellos to the peers of the file that are no living member, and to the dead.
-    fn greet(&mut self) {
-        let living: Vec<SocketAddr> = self.foca.iter_members().map(|one| one.id().at).collect();
+    fn greet(&mut self, now: Duration) {
         let dead = self.foca.iter_membership_state();
         let dead = dead.filter(|one| one.state() == Liveness::Down);
-        let mut strangers: Vec<SocketAddr> = dead
-            .map(|member| member.id().at)
-            .chain(self.peers.iter().copied())
-            .filter(|at| !living.contains(at) && *at != self.foca.identity().at)
-            .collect();
+        let dead = dead.map(|member| member.id().clone());
+        let is_known =
+            |one: &Identity| self.peers.contains(&one.at) || self.known.has_heard(&one.name);
+        for one in self.strangers.to_forget(now, dead, is_known) {
+            let forgotten = Timer::RemoveDown(one);
+            // foca has nothing to send for it.
+            self.foca.handle_timer(forgotten, &mut self.runtime).ok();
+        }
+        let living: Vec<SocketAddr> = self.foca.iter_members().map(|one| one.id().at).collect();
+        let own = self.foca.identity().at;
+        let is_stranger = |at: &SocketAddr| !living.contains(at) && *at != own;
+        let dead = self.foca.iter_membership_state();
+        let dead = dead.map(|member| member.id().at).filter(is_stranger);
+        let mut strangers = self.strangers.turn(dead.collect());
+        strangers.extend(self.peers.iter().copied().filter(is_stranger));
         strangers.sort_unstable();
         strangers.dedup();
         for at in strangers {
             self.send_hello(at, None, Answer::Ask);
         }
+    }
+
+    /// Whether a message of foca would make this member know more others than it can have.
+    fn is_one_too_many(&self, message: &[u8]) -> bool {
+        if self.foca.iter_membership_state().len() < MOST_MEMBERS {
+            return false;
+        }
+        let named = named_in(message).unwrap_or_default();
+        named.iter().any(|one| !self.has_heard_of(&one.name))
+    }
+
+    fn has_heard_of(&self, name: &str) -> bool {
+        let mut all = self.foca.iter_membership_state();
+        all.any(|member| member.id().name == name)
     }
 
     /// Whether nobody can be told where datagrams for this member go.
@@ -399,11 +416,9 @@ impl Membership {
     pub fn found_at(&mut self, now: Duration, at: SocketAddr) {
         let own = self.foca.identity().clone();
         if self.is_nowhere() && !at.ip().is_unspecified() {
-            let generation = own.generation.saturating_add(1);
             let new = Identity {
                 at,
-                generation,
-                ..own
+                ..own.next(own.generation)
             };
             self.foca.change_identity(new, &mut self.runtime).ok();
             self.next_hello = now;
@@ -455,7 +470,9 @@ impl Membership {
             return;
         }
         let is_for_another = hello.to.is_some_and(|name| name != own.name);
-        if is_for_another || from.at.ip().is_unspecified() {
+        let is_full = self.foca.iter_membership_state().len() >= MOST_MEMBERS;
+        let is_one_too_many = is_full && !self.has_heard_of(&from.name);
+        if is_for_another || is_one_too_many || from.at.ip().is_unspecified() {
             return;
         }
         let mine = self.side();
@@ -472,10 +489,7 @@ impl Membership {
         let is_dead = known == Some((from.generation, false));
         match hello.answer {
             Answer::Dead { of, known } if of == own.generation => {
-                let new = Identity {
-                    generation: known.max(of).saturating_add(1),
-                    ..own
-                };
+                let new = own.next(known);
                 match hello.side.beats(&mine) {
                     true => self.start_over(now, new),
                     false => {
@@ -496,10 +510,10 @@ impl Membership {
             }
             // Two parts that see each other again, and this one is the smaller.
             _ if is_dead && !hello.side.has(&own.name) && hello.side.beats(&mine) => {
-                let generation = own.generation.saturating_add(1);
-                self.start_over(now, Identity { generation, ..own });
+                self.start_over(now, own.next(own.generation));
                 self.send_hello(from.at, Some(&from.name), Answer::Ask);
             }
+            _ if !self.strangers.may_tell(now, from.at) => {}
             _ => {
                 let of = from.generation;
                 let known = known.map_or(of, |(generation, _)| generation);
@@ -514,7 +528,7 @@ impl Membership {
     fn start_over(&mut self, now: Duration, identity: Identity) {
         self.scheduled = self.scheduled.wrapping_add(1);
         self.foca = foca(identity, self.scheduled, self.known.clone());
-        self.known.all_went();
+        self.known.all_went(now);
         self.runtime = AccumulatingRuntime::new();
         self.timers.clear();
         self.changed += 1;
@@ -533,6 +547,22 @@ fn foca(
     Foca::with_custom_broadcast(identity, config(), random, PostcardCodec, sayings)
 }
 
+/// The members that a message of foca names, if it has its form: the sender, and those of which it has news.
+fn named_in(message: &[u8]) -> Option<Vec<Identity>> {
+    let (header, rest) = postcard::take_from_bytes::<Header<Identity>>(message).ok()?;
+    let mut named = vec![header.src];
+    if header.message != Message::Broadcast
+        && let Some((count, mut rest)) = rest.split_first_chunk()
+    {
+        for _ in 0..u16::from_be_bytes(*count) {
+            let (member, more) = postcard::take_from_bytes::<Member<Identity>>(rest).ok()?;
+            named.push(member.id().clone());
+            rest = more;
+        }
+    }
+    Some(named)
+}
+
 fn config() -> Config {
     Config {
         probe_period: PROBE,
@@ -540,7 +570,8 @@ fn config() -> Config {
         num_indirect_probes: TWO,
         max_transmissions: NonZeroU8::MIN.saturating_add(9),
         suspect_to_down_after: Duration::from_millis(250),
-        remove_down_after: Some(Duration::from_secs(3600)),
+        // `Strangers` says when.
+        remove_down_after: None,
         max_packet_size: NonZeroUsize::MIN.saturating_add(LARGEST - 1),
         // foca 2.0.0 tells members that refuted a suspicion that they are dead. Hellos tell those that are.
         notify_down_members: false,
@@ -566,3 +597,5 @@ const HELLO: Duration = Duration::from_secs(1);
 const HELLO_ALONE: Duration = Duration::from_millis(200);
 /// How often a member says the same again.
 const SAYING: Duration = Duration::from_secs(1);
+/// The members that one knows at most, dead or alive.
+const MOST_MEMBERS: usize = 1024;

@@ -61,6 +61,8 @@ pub struct Node {
     cannot: Vec<(IpAddr, bool)>,
     /// There are more addresses in `cannot` than a state can speak of, so this node holds none.
     is_too_much: bool,
+    /// When it was told that others declared this node dead.
+    told_declared_dead: Option<Duration>,
     /// When another member with the name of this one was told of.
     told_same_name: Option<Duration>,
     /// When the peers were told of whose datagrams no key opens.
@@ -114,6 +116,7 @@ impl Node {
             actions: Vec::new(),
             cannot: Vec::new(),
             is_too_much: false,
+            told_declared_dead: None,
             told_same_name: None,
             told_other_key: BTreeMap::new(),
             others: Vec::new(),
@@ -393,7 +396,9 @@ impl Node {
             let standing = state.as_ref().and_then(|state| state.standing);
             standing.and_then(standing_of) == Some(Standing::Settled)
         };
-        let has_settled = self.others.iter().any(settled);
+        // What a process that begins still has, no other member has taken: it goes on as the one before it.
+        let goes_on = self.career.is_beginning() && !self.held().is_empty();
+        let has_settled = !goes_on && self.others.iter().any(settled);
         let is_able = self.is_serving() && !self.is_too_much;
         self.career
             .tick(now, self.file.r#return, is_able, has_settled);

@@ -114,6 +114,9 @@ impl Career {
         }
         self.flaps.retain(|at| now.saturating_sub(*at) < REMEMBERED);
         self.flaps.push(now);
+        // More than these make the wait no longer.
+        let more = self.flaps.len().saturating_sub(MOST_FLAPS);
+        self.flaps.drain(..more);
         let doublings = u32::try_from(self.flaps.len() - 1).unwrap_or(u32::MAX);
         let wait = REJOIN
             .saturating_mul(2_u32.saturating_pow(doublings))
@@ -129,6 +132,7 @@ const LISTEN: Duration = Duration::from_secs(1);
 const REJOIN: Duration = Duration::from_secs(5);
 const LONGEST: Duration = Duration::from_secs(80);
 const REMEMBERED: Duration = Duration::from_secs(600);
+const MOST_FLAPS: usize = 8;
 
 #[cfg(test)]
 mod tests {

@@ -4,18 +4,21 @@ use std::collections::{BTreeMap, VecDeque};
 use std::convert::Infallible;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use foca::{BroadcastHandler, Invalidates};
 use serde::{Deserialize, Serialize};
 
-use super::Identity;
+use super::MOST_MEMBERS;
 use super::cannot::{Cannot, Map};
+use super::identity::{Identity, is_newer, name};
 use crate::frames::Mac;
 
 /// The state of a member, as it reports it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct State {
     /// Its name.
+    #[serde(deserialize_with = "name")]
     pub name: String,
     /// The generation of its identity, and with it the age of this state.
     pub(super) generation: u64,
@@ -84,8 +87,12 @@ impl State {
             && self.macs == other.macs
     }
 
-    fn age(&self) -> (u64, u64) {
-        (self.generation, self.version)
+    fn age(&self) -> Age {
+        Age {
+            name: self.name.clone(),
+            generation: self.generation,
+            version: self.version,
+        }
     }
 }
 
@@ -98,6 +105,8 @@ struct Said {
     states: BTreeMap<String, State>,
     /// The generation of each living member. It may be lower than that of what the member said before: clocks go back.
     living: BTreeMap<String, u64>,
+    /// When each of the dead went.
+    gone: BTreeMap<String, Duration>,
     /// How often a member said something else than before.
     changes: u64,
     /// The hardware addresses that members had before, the newest first, each with the member's name: a frame of an interface that went
@@ -115,6 +124,12 @@ impl Said {
         } else {
             true
         }
+    }
+
+    /// Keeps the time of death of those alone whose state is kept.
+    fn bound_gone(&mut self) {
+        let states = &self.states;
+        self.gone.retain(|name, _| states.contains_key(name));
     }
 
     /// Takes a state, which is the newest one of its member.
@@ -138,6 +153,7 @@ impl Known {
     pub(super) fn came(&self, name: &str, generation: u64) {
         let mut known = self.lock();
         known.living.insert(name.to_owned(), generation);
+        known.gone.remove(name);
         if let Some(state) = known.states.get_mut(name)
             && state.generation != generation
         {
@@ -153,13 +169,33 @@ impl Known {
     }
 
     /// No member is known to live any more.
-    pub(super) fn all_went(&self) {
-        self.lock().living.clear();
+    pub(super) fn all_went(&self, now: Duration) {
+        let mut known = self.lock();
+        let living = std::mem::take(&mut known.living);
+        known
+            .gone
+            .extend(living.into_keys().map(|name| (name, now)));
+        known.bound_gone();
     }
 
     /// A member is dead, or left. What it said is kept: its system may still answer for it.
-    pub(super) fn went(&self, name: &str) {
-        self.lock().living.remove(name);
+    pub(super) fn went(&self, now: Duration, name: &str) {
+        let mut known = self.lock();
+        known.living.remove(name);
+        known.gone.insert(name.to_owned(), now);
+        known.bound_gone();
+    }
+
+    /// Whether the member said something of itself.
+    pub(super) fn has_heard(&self, name: &str) -> bool {
+        self.lock().states.contains_key(name)
+    }
+
+    /// When a member died that could hold addresses, as far as it said. One that leaves says before that it cannot.
+    pub(super) fn died(&self, name: &str) -> Option<Duration> {
+        let known = self.lock();
+        known.states.get(name)?.standing?;
+        known.gone.get(name).copied()
     }
 
     pub(super) fn changes(&self) -> u64 {
@@ -212,10 +248,7 @@ impl BroadcastHandler<Identity> for Sayings {
         let Ok(state) = postcard::from_bytes::<State>(data) else {
             return Ok(None);
         };
-        let age = Age {
-            name: state.name.clone(),
-            age: state.age(),
-        };
+        let age = state.age();
         if sender.is_none() {
             return Ok(Some(age));
         }
@@ -225,7 +258,7 @@ impl BroadcastHandler<Identity> for Sayings {
         let is_of_living = |state: &State| living == Some(&state.generation);
         let is_new = match last {
             Some(last) if is_of_living(last) != is_of_living(&state) => is_of_living(&state),
-            Some(last) => state.age() > last.age(),
+            Some(last) => age.is_newer(&last.age()),
             None => true,
         };
         let is_stranger = last.is_none();
@@ -242,12 +275,20 @@ impl BroadcastHandler<Identity> for Sayings {
 /// The member of a state, and the version of the state.
 pub(super) struct Age {
     name: String,
-    age: (u64, u64),
+    generation: u64,
+    version: u64,
+}
+
+impl Age {
+    fn is_newer(&self, other: &Self) -> bool {
+        is_newer(self.generation, other.generation)
+            || self.generation == other.generation && self.version > other.version
+    }
 }
 
 impl Invalidates for Age {
     fn invalidates(&self, other: &Self) -> bool {
-        self.name == other.name && self.age >= other.age
+        self.name == other.name && !other.is_newer(self)
     }
 }
 
@@ -257,7 +298,6 @@ pub const MOST_BYTES: usize = 1024;
 /// The age of a state has so many bytes more at most than that of a new one: two numbers of ten in place of one byte.
 const AGE_BYTES: usize = 18;
 
-const MOST_MEMBERS: usize = 1024;
 const MOST_FORMER: usize = 64;
 
 #[cfg(test)]
@@ -296,7 +336,8 @@ mod tests {
                 .unwrap();
             assert_eq!(passed.is_some(), expected, "{generation} {version}");
         }
-        assert_eq!(known.of("b").unwrap().age(), (3, 0));
+        let b = known.of("b").unwrap();
+        assert_eq!((b.generation, b.version), (3, 0));
         // Its next process has an older clock.
         known.came("b", 1);
         for (generation, version, expected) in
@@ -344,12 +385,12 @@ mod tests {
         // The same process under another generation, or seen again.
         known.renamed("b", 6);
         assert_eq!(standing(), Some(2));
-        known.went("b");
+        known.went(Duration::ZERO, "b");
         known.renamed("b", 6);
         assert_eq!(known.with_mac([2; 6]), Some(("b".to_owned(), false)));
         known.came("b", 5);
         assert_eq!(standing(), Some(2));
-        known.went("b");
+        known.went(Duration::ZERO, "b");
         known.came("b", 7);
         assert_eq!(standing(), None);
         assert_eq!(known.with_mac([2; 6]), Some(("b".to_owned(), true)));
@@ -365,7 +406,7 @@ mod tests {
             assert!(said(&known, &of(name, 1, 2)));
         }
         for (dead, found) in [("edge1", ("edge9", true)), ("edge9", ("edge9", false))] {
-            known.went(dead);
+            known.went(Duration::ZERO, dead);
             let expected = (found.0.to_owned(), found.1);
             assert_eq!(known.with_mac([2; 6]), Some(expected));
         }
@@ -387,7 +428,7 @@ mod tests {
             assert!(said(&known, &state));
             assert_eq!(known.with_mac([2; 6]).is_some(), version < 66);
         }
-        known.went("b");
+        known.went(Duration::ZERO, "b");
         assert_eq!(known.with_mac([249; 6]), Some(("b".to_owned(), false)));
         assert_eq!(known.lock().former.len(), MOST_FORMER);
     }
@@ -401,7 +442,7 @@ mod tests {
             assert!(said(&known, &of(&name, 1, 2)));
         }
         assert!(!said(&known, &of("new", 1, 2)));
-        known.went("edge7");
+        known.went(Duration::ZERO, "edge7");
         assert!(said(&known, &of("new", 1, 2)));
         assert_eq!(known.of("edge7"), None);
         assert_eq!(known.lock().states.len(), MOST_MEMBERS);

@@ -319,6 +319,182 @@ fn a_second_member_of_the_same_name_is_told() {
     assert!(place.news.iter().any(|(_, _, news)| *news == same));
 }
 
+impl Membership {
+    /// What a hostile member sends to this one: greetings of members with names of all lengths, and the news that it is dead, under
+    /// the highest generation.
+    pub(crate) fn hostile(&self) -> Vec<Vec<u8>> {
+        let own = self.foca.identity();
+        let from = |name: String| Identity {
+            name,
+            at: at(99),
+            generation: 1,
+        };
+        let hello = |name: String, answer| {
+            let hello = Hello {
+                from: from(name),
+                to: Some(own.name.clone()),
+                side: Side::of(["edge7", "edge8", "edge9"]),
+                answer,
+            };
+            [&[OF_HELLO][..], &postcard::to_allocvec(&hello).unwrap()].concat()
+        };
+        let lengths = [254, 600, 1000, 1300, 1370];
+        let names = lengths.map(|length| hello("n".repeat(length), Answer::Ask));
+        let dead = Answer::Dead {
+            of: own.generation,
+            known: u64::MAX,
+        };
+        let dead = hello("edge9".to_owned(), dead);
+        names.into_iter().chain([dead]).collect()
+    }
+}
+
+/// A message that does not fit into a datagram ended the probes for ever.
+#[test]
+fn a_member_that_cannot_be_probed_does_not_keep_the_others_from_it() {
+    let mut place = Place::of(3);
+    place.run(2_000);
+    let now = place.now;
+    let long = Identity {
+        name: "n".repeat(1_350),
+        at: at(99),
+        generation: 1,
+    };
+    let first = place.members.get_mut(&at(1)).unwrap();
+    let (update, foca) = ([Member::alive(long)], &mut first.foca);
+    let added = foca.apply_many(update.into_iter(), false, &mut first.runtime);
+    assert!(added.is_ok());
+    first.drain(now);
+    place.run(2_000);
+    place.news_of();
+    place.members.remove(&at(2));
+    place.members.remove(&at(3));
+    place.run(2_000);
+    for dead in ["edge2", "edge3"] {
+        let down = News::Down(dead.to_owned());
+        assert!(
+            place.news.iter().any(|(_, _, news)| *news == down),
+            "{dead}"
+        );
+    }
+}
+
+#[test]
+fn the_highest_generation_is_no_end_and_no_storm() {
+    let mut place = Place::of(3);
+    place.run(2_000);
+    for _ in 0..4 {
+        for last in 1..=3 {
+            let now = place.now;
+            let member = place.members.get_mut(&at(last)).unwrap();
+            for content in member.hostile() {
+                member.take(now, &content);
+            }
+        }
+        place.run(500);
+    }
+    place.run(1_500);
+    place.news_of();
+    let mut datagrams = 0;
+    for _ in 0..2_000 {
+        place.run(1);
+        datagrams += place.under_way.len();
+    }
+    assert!(datagrams < 3 * 2 * 150, "{datagrams} datagrams in 2 s");
+    for last in 1..=3 {
+        let alive = place.alive(last);
+        let others = (1..=3).filter(|other| *other != last);
+        for other in others.map(|other| format!("edge{other}")) {
+            assert!(alive.contains(&other), "edge{last}: {alive:?}");
+        }
+    }
+    let back =
+        |(_, _, news): &(String, Duration, News)| matches!(news, News::BackFromTheDead { .. });
+    assert!(!place.news.iter().any(back), "{:?}", place.news);
+}
+
+/// Each at an address of its own, where nobody is.
+#[test]
+fn members_without_number_are_refused_and_those_that_never_spoke_soon_forgotten() {
+    let mut place = Place::of(1);
+    place.run(100);
+    let stranger = |number: u16| Identity {
+        name: format!("stranger{number}"),
+        at: ([10, 9, 0, 1], 1 + number).into(),
+        generation: 1,
+    };
+    let now = place.now;
+    let member = place.members.get_mut(&at(1)).unwrap();
+    for number in 0..3_000 {
+        let hello = Hello {
+            from: stranger(number),
+            to: None,
+            side: Side::of(["edge7"]),
+            answer: Answer::Welcome,
+        };
+        let bytes = postcard::to_allocvec(&hello).unwrap();
+        assert!(member.take(now, &[&[OF_HELLO][..], &bytes].concat()));
+        member.take_sends();
+    }
+    let known = |member: &Membership| member.counts().0 + member.counts().1;
+    assert_eq!(known(member), MOST_MEMBERS);
+    // Nor by what one of them says of others.
+    let header = Header {
+        src: stranger(0),
+        src_incarnation: 0,
+        dst: member.foca.identity().clone(),
+        message: Message::Gossip,
+    };
+    let gossip = |other: u16| {
+        let header = postcard::to_allocvec(&header).unwrap();
+        let update = postcard::to_allocvec(&Member::alive(stranger(other))).unwrap();
+        [&[OF_FOCA][..], &header, &[0, 1], &update].concat()
+    };
+    assert!(member.take(now, &gossip(1)));
+    assert!(!member.take(now, &gossip(5_000)));
+    assert_eq!(known(member), MOST_MEMBERS);
+    let mut most = 0;
+    for _ in 0..20_000 {
+        place.now += Duration::from_millis(10);
+        member.tick(place.now);
+        let hellos = member.take_sends().into_iter();
+        most = most.max(hellos.filter(|(_, sent)| sent[0] == OF_HELLO).count());
+    }
+    assert!((64..70).contains(&most), "{most} greetings at once");
+    assert_eq!(known(member), 0);
+}
+
+#[test]
+fn one_that_died_may_still_have_addresses_and_one_that_left_has_none() {
+    for leaves in [false, true] {
+        let mut place = Place::of(2);
+        place.run(1_000);
+        let say = |place: &mut Place, standing| {
+            let said = State::new("edge2".to_owned(), standing, 7, &[], vec![[2; 6]]);
+            let now = place.now;
+            place.members.get_mut(&at(2)).unwrap().say(now, said);
+            place.run(300);
+        };
+        say(&mut place, Some(2));
+        assert_eq!(place.members[&at(1)].died("edge2"), None);
+        if leaves {
+            say(&mut place, None);
+            let now = place.now;
+            place.members.get_mut(&at(2)).unwrap().leave(now);
+            place.run(2);
+        }
+        let before = place.now;
+        place.members.remove(&at(2));
+        place.run(1_000);
+        let first = &place.members[&at(1)];
+        assert_eq!(first.with_mac([2; 6]), Some(("edge2".to_owned(), false)));
+        match leaves {
+            true => assert_eq!(first.died("edge2"), None),
+            false => assert!(first.died("edge2").is_some_and(|died| died > before)),
+        }
+    }
+}
+
 #[test]
 fn nothing_that_a_member_can_send_is_a_panic() {
     let mut place = Place::of(2);

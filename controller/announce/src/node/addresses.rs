@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use super::entries::Entry;
 use super::loopback::LOOPBACK;
-use super::members::claimant;
 use super::saying::standing_for;
 use super::{Action, Connections, DataPlane, Event, Node};
 use crate::ack::{State as AckState, Status};
@@ -100,7 +99,8 @@ impl Node {
         if is_question && own.is_some_and(|own| own.mac > mac) {
             return;
         }
-        let by = claimant(self.members.as_ref(), mac).unwrap_or(Claimant::Foreign(mac));
+        let is_held = entry.is_some_and(|entry| entry.l2.is_held());
+        let by = self.claimant(now, mac, is_held);
         let outranks = match &by {
             Claimant::Living(name) | Claimant::Dead(name) => {
                 comes_before(name, &self.file.node, address)
@@ -277,10 +277,13 @@ impl Node {
         let entry = self.entries.get(address);
         if let Some(Obstacle::Claimed(Claimant::Foreign(mac))) =
             entry.and_then(|entry| entry.l2.obstacle())
-            && let Some(by) = claimant(self.members.as_ref(), *mac)
         {
-            self.entries
-                .change(address, |entry| entry.l2.introduced(now, by));
+            let is_held = entry.is_some_and(|entry| entry.l2.is_held());
+            let by = self.claimant(now, *mac, is_held);
+            if !matches!(by, Claimant::Foreign(_)) {
+                self.entries
+                    .change(address, |entry| entry.l2.introduced(now, by));
+            }
         }
     }
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
 
-use super::{Action, Node, Present};
+use super::{Action, Connections, Node, Present};
 use crate::file::Mode;
 
 /// What is known of `lo`.
@@ -78,7 +78,7 @@ impl Loopback {
         let remove = old.into_iter().map(|address| Action::Remove {
             interface,
             address,
-            ends: true,
+            connections: Connections::EndFirst,
         });
         add.chain(remove).collect()
     }
@@ -142,7 +142,7 @@ mod tests {
         let old = Action::Remove {
             interface: LOOPBACK,
             address: "192.0.2.8".parse().unwrap(),
-            ends: true,
+            connections: Connections::EndFirst,
         };
         let first = lo.follow(&wanted);
         assert_eq!(first, [add("192.0.2.2"), add("192.0.2.3"), old]);

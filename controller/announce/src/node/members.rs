@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use super::entries::Offer;
-use super::{Action, Event, Node};
+use super::{Action, Event, Node, lifetime};
 use crate::frames::Mac;
 use crate::l2::Claimant;
 use crate::membership::{Membership, News, Probes};
@@ -142,6 +142,11 @@ impl Node {
                     if lost {
                         self.career.was_declared_dead(now);
                     }
+                    let told = self.told_declared_dead;
+                    if told.is_some_and(|told| now.saturating_sub(told) < DECLARED_DEAD_EVERY) {
+                        continue;
+                    }
+                    self.told_declared_dead = Some(now);
                     Event::DeclaredDead
                 }
             };
@@ -186,6 +191,22 @@ impl Node {
         }
     }
 
+    /// The host with this hardware address, which says that it has an address. `is_held`: this node has it. Any host can send frames as
+    /// those of a dead member, so that one counts no longer than its kernel keeps addresses.
+    pub(super) fn claimant(&self, now: Duration, mac: Mac, is_held: bool) -> Claimant {
+        let group = self.members.as_ref();
+        let members = group.map(|group| &group.membership);
+        let may_run = |name: &str| {
+            let died = members.and_then(|members| members.died(name));
+            died.is_some_and(|died| now.saturating_sub(died) < lifetime())
+        };
+        match members.and_then(|members| members.with_mac(mac)) {
+            Some((name, true)) => Claimant::Living(name),
+            Some((name, false)) if !is_held || may_run(&name) => Claimant::Dead(name),
+            _ => Claimant::Foreign(mac),
+        }
+    }
+
     /// A member that was not seen may have held what this node holds, and the hosts beside it may have learned that. Or it has what
     /// this node is to hold, and gives it up.
     fn member_is_back(&mut self, now: Duration, name: &str) {
@@ -199,16 +220,6 @@ impl Node {
     }
 }
 
-/// The member with this hardware address.
-pub(super) fn claimant(members: Option<&Group>, mac: Mac) -> Option<Claimant> {
-    let (name, is_alive) = members?.membership.with_mac(mac)?;
-    Some(if is_alive {
-        Claimant::Living(name)
-    } else {
-        Claimant::Dead(name)
-    })
-}
-
 /// A node is called at least every 50 ms, when it probes. To one that was not called for so long the others may have declared it dead:
 /// that takes them 300 ms at least.
 const PAUSE: Duration = Duration::from_millis(350);
@@ -218,5 +229,6 @@ const SHORT_PAUSE: Duration = Duration::from_millis(200);
 const OFFER: Duration = Duration::from_millis(250);
 /// Longer than it takes to ask a member whether its file still has an address.
 const AHEAD: Duration = Duration::from_secs(1);
+const DECLARED_DEAD_EVERY: Duration = Duration::from_secs(5);
 const SAME_NAME_EVERY: Duration = Duration::from_secs(60);
 const OTHER_KEY_EVERY: Duration = Duration::from_secs(60);

@@ -322,20 +322,75 @@ fn a_host_that_starts_again_gets_nothing_before_its_time_and_interrupts_nobody()
 }
 
 #[test]
-fn an_announcer_that_starts_again_hands_over_what_it_finds() {
+fn an_announcer_that_starts_again_keeps_what_it_finds() {
     with_seeds(64, 6, |seed| {
         let mut world = World::new(seed, 2 + world::below(seed, 4), 60);
         world.run(MS(3_000));
         let before = world.owners();
+        world.moves.clear();
         world.longest_nowhere = MS(0);
         let one = world.random(world.count());
+        if seed % 2 == 0 {
+            // The others have declared the process before it dead, and its kernel goes on.
+            world.fault(Fault::Pause(one, MS(5_000)));
+            world.run(MS(2_000));
+            world.fault(Fault::Pause(one, MS(0)));
+        }
         world.fault(Fault::Restart(one));
-        world.run(MS(5_000));
+        world.run(MS(36_000));
         world.all_are_held();
-        assert!(!world.owners().values().any(|owner| *owner == one));
-        world.run(MS(30_000));
         assert_eq!(world.owners(), before);
-        assert_eq!(world.longest_nowhere, MS(0));
+        assert_eq!((&world.moves[..], world.longest_nowhere), (&[][..], MS(0)));
+    });
+}
+
+/// A neighbour without the key, who sends what the kernel of the dead host could have sent.
+#[test]
+fn frames_in_the_name_of_a_dead_member_take_no_address_away() {
+    for leaves in [false, true] {
+        let mut world = World::new(7, 2, 20);
+        world.run(MS(3_000));
+        if leaves {
+            world.fault(Fault::Leave(0));
+            world.run(MS(2_500));
+            world.fault(Fault::End(0));
+            world.run(MS(1_000));
+        } else {
+            world.fault(Fault::Kill(0));
+            world.run(MS(61_000));
+        }
+        world.all_are_held();
+        world.moves.clear();
+        world.longest_nowhere = MS(0);
+        for _ in 0..300 {
+            world.forge(0, 1);
+            world.run(MS(100));
+        }
+        world.all_are_held();
+        assert_eq!((&world.moves[..], world.longest_nowhere), (&[][..], MS(0)));
+        let told = world.told.join("\n");
+        assert!(told.contains("says that it has it, too"), "{told}");
+    }
+}
+
+#[test]
+fn what_a_hostile_member_says_ends_no_failure_detection() {
+    with_seeds(64, 6, |seed| {
+        let mut world = World::new(seed, 2 + world::below(seed, 4), 30);
+        world.run(MS(3_000));
+        for _ in 0..5 {
+            let one = world.random(world.count());
+            world.fault(Fault::Hostile(one));
+            let wait = world.random(1_500);
+            world.run(MS(wait as u64));
+        }
+        // 80 s for what it declared dead at most, then 30 s of good health.
+        world.run(MS(115_000));
+        world.all_are_held();
+        let dead = world.random(world.count());
+        world.fault(Fault::Kill(dead));
+        world.run(MS(700));
+        world.all_are_held();
     });
 }
 

@@ -64,6 +64,8 @@ pub(super) enum Fault {
     First(usize, usize),
     /// A pod begins on it, with an interface of its own.
     Pod(usize),
+    /// A member that keeps no promise speaks to it.
+    Hostile(usize),
 }
 
 struct Host {
@@ -361,6 +363,14 @@ impl World {
         }
     }
 
+    /// A host without the key says to the host `to` that `of` has every address.
+    pub(super) fn forge(&mut self, of: usize, to: usize) {
+        for address in self.addresses.clone() {
+            let frame = frames::announcement(self.hosts[of].mac, address).pop();
+            self.hosts[to].inbox.push(Packet::Frame(frame.unwrap()));
+        }
+    }
+
     /// An enemy sends what it wrote down, in any order, to everybody.
     pub(super) fn replay(&mut self) {
         let recorded = self.recorded.take().unwrap();
@@ -541,7 +551,7 @@ impl World {
             };
             for (name, _) in &node.others {
                 let other: usize = name.strip_prefix("edge").unwrap().parse().unwrap();
-                if runs(&self.hosts[other - 1]) {
+                if self.hosts.get(other - 1).is_some_and(runs) {
                     sees.insert((number, other - 1));
                 }
             }
@@ -622,7 +632,7 @@ impl World {
     pub(super) fn any_fault(&mut self) -> Fault {
         let one = self.random(self.count());
         let other = self.random(self.count());
-        match self.random(20) {
+        match self.random(21) {
             0 => Fault::Kill(one),
             1 => Fault::Restart(one),
             2 => Fault::Start(one),
@@ -639,6 +649,7 @@ impl World {
             15 | 16 => Fault::File(one, [0, 30, 80, 100][self.random(4)]),
             17 => Fault::Serves(one, [0, 10, 20, 30][self.random(4)]),
             18 => Fault::Unready(one),
+            19 => Fault::Hostile(one),
             _ => Fault::DataPlane(one, self.hosts[one].data_plane != DataPlane::Ready),
         }
     }
@@ -733,6 +744,14 @@ impl World {
                 self.hosts[number].pods += 1;
                 self.look(number);
             }
+            Fault::Hostile(number) => self.with_node(number, |node| {
+                if let Some(group) = &mut node.members {
+                    for content in group.membership.hostile() {
+                        group.membership.take(now, &content);
+                    }
+                }
+                node.settle(now);
+            }),
             Fault::Block(one, other) => {
                 self.blocked.extend([(one, other), (other, one)]);
             }
