@@ -78,6 +78,7 @@ pub struct Membership {
     peers: Vec<SocketAddr>,
     known: Known,
     own: State,
+    holds: bool,
     next_hello: Duration,
     next_saying: Duration,
     sends: Vec<(SocketAddr, Vec<u8>)>,
@@ -103,6 +104,7 @@ impl Membership {
             peers,
             known,
             own,
+            holds: false,
             next_hello: now,
             next_saying: now,
             sends: Vec::new(),
@@ -182,6 +184,11 @@ impl Membership {
     pub fn set_peers(&mut self, now: Duration, peers: Vec<SocketAddr>) {
         self.peers = peers;
         self.next_hello = now;
+    }
+
+    /// Whether this member holds an address.
+    pub fn set_holds(&mut self, holds: bool) {
+        self.holds = holds;
     }
 
     /// Tells the others what this member says of itself, at once if it is new.
@@ -457,6 +464,7 @@ impl Membership {
                 .iter_members()
                 .map(|one| &*one.id().name)
                 .chain([&**own]),
+            self.holds,
         )
     }
 

@@ -247,6 +247,9 @@ impl Node {
         if let Some(group) = &mut self.members
             && group.membership.deadline() <= now
         {
+            let mut entries = self.entries.iter();
+            let holds = entries.any(|(_, entry)| entry.l2.is_held());
+            group.membership.set_holds(holds);
             group.membership.tick(now);
         }
         self.is_stale |= self.files.tick(now);

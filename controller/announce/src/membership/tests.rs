@@ -253,7 +253,7 @@ fn a_process_with_an_older_clock_is_no_part_of_a_partition() {
             generation: 0,
         },
         to: Some("edge2".to_owned()),
-        side: Side::of(["edge1", "edge3"]),
+        side: Side::of(["edge1", "edge3"], true),
         answer: Answer::Ask,
     };
     let bytes = postcard::to_allocvec(&hello).unwrap();
@@ -278,7 +278,7 @@ fn a_death_counts_for_whom_it_is_told_and_for_the_present_generation_only() {
                 generation: 1,
             },
             to: to.map(str::to_owned),
-            side: Side::of(["edge2", "edge3", "edge4", "edge5"]),
+            side: Side::of(["edge2", "edge3", "edge4", "edge5"], true),
             answer,
         };
         [&[OF_HELLO][..], &postcard::to_allocvec(&hello).unwrap()].concat()
@@ -333,7 +333,7 @@ impl Membership {
             let hello = Hello {
                 from: from(name),
                 to: Some(own.name.clone()),
-                side: Side::of(["edge7", "edge8", "edge9"]),
+                side: Side::of(["edge7", "edge8", "edge9"], true),
                 answer,
             };
             [&[OF_HELLO][..], &postcard::to_allocvec(&hello).unwrap()].concat()
@@ -429,7 +429,7 @@ fn members_without_number_are_refused_and_those_that_never_spoke_soon_forgotten(
         let hello = Hello {
             from: stranger(number),
             to: None,
-            side: Side::of(["edge7"]),
+            side: Side::of(["edge7"], true),
             answer: Answer::Welcome,
         };
         let bytes = postcard::to_allocvec(&hello).unwrap();
