@@ -7,17 +7,53 @@
 use std::collections::BTreeSet;
 use std::io::{self, Read as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::mpsc;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use socket2::{Domain, Protocol, Socket, Type};
+use tokio::sync::oneshot;
 
 use super::sys;
 
-/// Ends the connections of these addresses. The thread that calls it runs before all others for the first moment.
+/// The addresses whose connections are to end, and whom to tell when they have.
+pub(super) type Order = (BTreeSet<IpAddr>, oneshot::Sender<()>);
+
+/// Starts the thread that ends connections, as there may be very many. It waits in the class in which it runs: on a busy host a new one
+/// would wait long for its first turn.
+pub(super) fn start() -> mpsc::Sender<Order> {
+    let (orders, ordered) = mpsc::channel::<Order>();
+    let follow = move || {
+        let mut is_told = false;
+        loop {
+            // Where that is not permitted, a nice value of the process is that of its threads, too.
+            sys::run_first().ok();
+            let Ok((addresses, is_over)) = ordered.recv() else {
+                return;
+            };
+            if let Err(error) = end(&addresses)
+                && !std::mem::replace(&mut is_told, true)
+            {
+                tell(&error);
+            }
+            is_over.send(()).ok();
+        }
+    };
+    if let Err(error) = thread::Builder::new().spawn(follow) {
+        tell(&error);
+    }
+    orders
+}
+
+fn tell(error: &io::Error) {
+    tracing::warn!(%error, "cannot end the connections of an address that this node gives up; they go on until the patience of both sides ends");
+}
+
+/// Ends the connections of these addresses.
 ///
 /// # Errors
 /// The kernel does not list its sockets, does not end one, or there are too many.
-pub(super) fn end(addresses: &BTreeSet<IpAddr>) -> io::Result<()> {
+fn end(addresses: &BTreeSet<IpAddr>) -> io::Result<()> {
     let mut pace = Pace::begin();
     // A socket of IPv6 may have a connection of IPv4. What fails for one family need not fail for the other one.
     let done = [AF_INET, AF_INET6].map(|family| end_family(family, addresses, &mut pace));
@@ -41,7 +77,7 @@ fn end_family(family: u8, addresses: &BTreeSet<IpAddr>, pace: &mut Pace) -> io::
     answers.sum()
 }
 
-/// The time that a thread takes: it runs before others for a moment, then as they do, and ends.
+/// The time that a thread takes, which runs before others: for a moment only, then as they do, and not for long.
 struct Pace {
     begun: Instant,
     is_first: bool,
@@ -51,8 +87,7 @@ impl Pace {
     fn begin() -> Self {
         Self {
             begun: Instant::now(),
-            // Where that is not permitted, a nice value of the process is that of its threads, too.
-            is_first: sys::run_first().is_ok(),
+            is_first: true,
         }
     }
 
@@ -157,7 +192,7 @@ fn local(family: u8, id: &Id) -> IpAddr {
 /// address, so there it is empty: the kernel lists all.
 fn filter(addresses: &BTreeSet<IpAddr>) -> Vec<u8> {
     let mut program = Vec::new();
-    if addresses.len() > FILTERED {
+    if addresses.is_empty() || addresses.len() > FILTERED {
         return program;
     }
     // From the last one to the first: each leads past those behind it.

@@ -4,15 +4,14 @@ use std::collections::BTreeSet;
 use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::connections;
+use super::connections::{self, Order};
 use super::netlink::{Failed, Found, Netlink, Origin};
 use super::packets::Packets;
 use crate::file::MOST_ADDRESSES;
@@ -114,8 +113,6 @@ pub(super) struct Worker {
 struct Past {
     cannot_remove: BTreeSet<IpAddr>,
     cannot_renew: BTreeSet<IpAddr>,
-    /// The kernel ends no connections, and that was told.
-    cannot_end: Arc<AtomicBool>,
     /// Those that something else put on an interface. They stay there.
     foreign: BTreeSet<(u32, IpAddr)>,
     /// Those that the kernel did not put on an interface. They are not announced.
@@ -134,6 +131,7 @@ impl Worker {
         refused: mpsc::UnboundedSender<Refusal>,
     ) {
         let mut past = Past::default();
+        let orders = connections::start();
         let mut batch = Vec::new();
         loop {
             if acts.is_empty() {
@@ -142,7 +140,7 @@ impl Worker {
             if acts.recv_many(&mut batch, AT_ONCE).await == 0 {
                 return;
             }
-            let ending = Ending::of(&past, &batch);
+            let ending = Ending::of(&past, &batch, &orders);
             let waits = |action: &Action| address_of(action).is_some_and(|it| ending.waits(it));
             let (later, at_once): (Vec<_>, Vec<_>) = batch.drain(..).partition(waits);
             self.carry_out_all(&mut past, at_once, &refused).await;
@@ -303,7 +301,7 @@ fn address_of(action: &Action) -> Option<IpAddr> {
 }
 
 /// The end of the connections of the addresses that some actions remove. It is done for all of them at once, since the kernel looks at
-/// the connections of all addresses, and on a thread, since there may be very many.
+/// the connections of all addresses.
 struct Ending {
     /// These addresses leave when their connections have ended.
     first: BTreeSet<IpAddr>,
@@ -312,7 +310,7 @@ struct Ending {
 
 impl Ending {
     /// Begins to end them.
-    fn of(past: &Past, actions: &[Action]) -> Self {
+    fn of(past: &Past, actions: &[Action], orders: &std::sync::mpsc::Sender<Order>) -> Self {
         let mut leaving = BTreeSet::new();
         let mut first = BTreeSet::new();
         for action in actions {
@@ -330,13 +328,8 @@ impl Ending {
         }
         let (is_over, over) = oneshot::channel();
         if !leaving.is_empty() {
-            let is_known = Arc::clone(&past.cannot_end);
-            let end = move || {
-                tell_of_end(connections::end(&leaving), &is_known);
-                is_over.send(()).ok();
-            };
-            let begun = thread::Builder::new().spawn(end);
-            tell_of_end(begun.map(drop), &past.cannot_end);
+            // Without the thread, which was told, nobody waits.
+            orders.send((leaving, is_over)).ok();
         }
         Self { first, over }
     }
@@ -351,15 +344,6 @@ impl Ending {
         if !self.first.is_empty() {
             timeout(connections::AT_ONCE, self.over).await.ok();
         }
-    }
-}
-
-/// Tells once that connections do not end.
-fn tell_of_end(ended: io::Result<()>, is_known: &AtomicBool) {
-    if let Err(error) = ended
-        && !is_known.swap(true, Ordering::Relaxed)
-    {
-        tracing::warn!(%error, "cannot end the connections of an address that this node gives up; they go on until the patience of both sides ends");
     }
 }
 
