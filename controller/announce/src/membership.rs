@@ -380,7 +380,7 @@ impl Membership {
         let dead = dead.map(|member| member.id().clone());
         let is_known =
             |one: &Identity| self.peers.contains(&one.at) || self.known.has_heard(&one.name);
-        for one in self.strangers.to_forget(now, dead, is_known) {
+        for one in self.strangers.forget(now, dead, is_known) {
             let forgotten = Timer::RemoveDown(one);
             // foca has nothing to send for it.
             self.foca.handle_timer(forgotten, &mut self.runtime).ok();

@@ -268,7 +268,7 @@ impl Reporter {
     }
 
     /// Has the ack written if it is another one.
-    fn report(&mut self, addresses: Vec<Status>, more: impl FnOnce(&mut Shown)) {
+    fn report(&self, addresses: Vec<Status>, more: impl FnOnce(&mut Shown)) {
         let refused = self.refused.as_ref().map(|problems| Refused {
             problems: problems.iter().map(Wrong::from).collect(),
         });

@@ -19,7 +19,7 @@ pub(super) struct Strangers {
 
 impl Strangers {
     /// Those of the dead that are to be forgotten. `is_known`: a file names it, or it said something of itself.
-    pub(super) fn to_forget(
+    pub(super) fn forget(
         &mut self,
         now: Duration,
         dead: impl Iterator<Item = Identity>,
@@ -92,7 +92,7 @@ mod tests {
         };
         let mut forgotten = |second, dead: &[&str]| {
             let dead = dead.iter().map(|name| of(name));
-            let forgotten = strangers.to_forget(S(second), dead, |one| one.name == "known");
+            let forgotten = strangers.forget(S(second), dead, |one| one.name == "known");
             let names = forgotten.into_iter().map(|one| one.name);
             names.collect::<Vec<_>>()
         };

@@ -100,7 +100,7 @@ impl Link {
     }
 
     /// Waits until BIRD has what it is to tell, as long as that may take.
-    pub(super) async fn is_done(&mut self) {
+    pub(super) async fn is_done(&self) {
         let wanted = self.told.borrow().clone();
         let mut said = self.said.clone();
         let is_done = said.wait_for(|said| said.applied.as_ref() == Some(&wanted));
@@ -459,7 +459,11 @@ mod tests {
                                 b"0003 Reconfigured\n"
                             }
                             Some("show protocols") => {
-                                let has_peer = known.lock().unwrap().last().is_some_and(has_tor);
+                                let has_peer = known
+                                    .lock()
+                                    .unwrap()
+                                    .last()
+                                    .is_some_and(|text| has_tor(text));
                                 if has_peer { SESSION } else { b"0000 \n" }
                             }
                             _ => b"0020 \n",
@@ -489,7 +493,7 @@ mod tests {
         }
     }
 
-    fn has_tor(configured: &String) -> bool {
+    fn has_tor(configured: &str) -> bool {
         configured.contains("'ballast.tor'")
     }
 

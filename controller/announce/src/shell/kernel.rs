@@ -144,7 +144,7 @@ impl Worker {
             let waits = |action: &Action| address_of(action).is_some_and(|it| ending.waits(it));
             let (later, at_once): (Vec<_>, Vec<_>) = batch.drain(..).partition(waits);
             self.carry_out_all(&mut past, at_once, &refused).await;
-            ending.is_over().await;
+            ending.finish().await;
             self.carry_out_all(&mut past, later, &refused).await;
         }
     }
@@ -340,7 +340,7 @@ impl Ending {
     }
 
     /// Waits until those that are to end first have ended, but not for long: the next node has the address already.
-    async fn is_over(self) {
+    async fn finish(self) {
         if !self.first.is_empty() {
             timeout(connections::AT_ONCE, self.over).await.ok();
         }
