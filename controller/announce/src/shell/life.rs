@@ -170,22 +170,7 @@ fn open<'r>(
     ]);
     let begun = Instant::now();
     let node = begin(wanted, udp.as_ref())?;
-    let unknown = match wanted.file.data_plane {
-        Some(_) => DataPlane::Unready,
-        None => DataPlane::Ready,
-    };
-    let (known, data_plane) = watch::channel(unknown);
-    if let Some(plane) = &wanted.file.data_plane {
-        let socket = plane
-            .socket
-            .as_ref()
-            .map(|path| beside(&options.file, path));
-        let ready = plane.ready.clone();
-        tasks.spawn(async move {
-            data_plane::follow(socket, ready, known).await;
-            io::Error::other("following the data plane ended")
-        });
-    }
+    let data_plane = follow_data_plane(options, &wanted.file, tasks);
     let (acts, acting) = mpsc::unbounded_channel();
     let (refused, refusals) = mpsc::unbounded_channel();
     let worker = Worker {
@@ -236,6 +221,31 @@ fn open<'r>(
         answered,
     };
     Ok((life, ears))
+}
+
+/// What is known of the data plane, if the file has any.
+fn follow_data_plane(
+    options: &Options,
+    file: &Announce,
+    tasks: &mut JoinSet<io::Error>,
+) -> watch::Receiver<DataPlane> {
+    let unknown = match file.data_plane {
+        Some(_) => DataPlane::Unready,
+        None => DataPlane::Ready,
+    };
+    let (known, data_plane) = watch::channel(unknown);
+    if let Some(plane) = &file.data_plane {
+        let socket = plane
+            .socket
+            .as_ref()
+            .map(|path| beside(&options.file, path));
+        let ready = plane.ready.clone();
+        tasks.spawn(async move {
+            data_plane::follow(socket, ready, known).await;
+            io::Error::other("following the data plane ended")
+        });
+    }
+    data_plane
 }
 
 impl Life<'_> {
