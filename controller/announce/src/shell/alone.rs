@@ -22,12 +22,10 @@ impl Alone {
                 Err(_) => {}
             }
             if !std::mem::replace(&mut was_told, true) {
-                let who = match holder(&name) {
-                    Some(pid) => format!("the one with pid {pid}"),
-                    None => "that one".to_owned(),
-                };
+                // It has none where that one is in another pid namespace.
                 tracing::error!(
-                    "another announcer runs in this network namespace: this one waits until {who} ends, and announces nothing. One announcer takes any number of addresses: write them into one file"
+                    pid = holder(&name),
+                    "another announcer runs in this network namespace: this one waits until that one ends, and announces nothing. One announcer takes any number of addresses: write them into one file"
                 );
             }
             tokio::time::sleep(LOOK_EVERY).await;
