@@ -25,7 +25,7 @@ impl Alone {
                 // It has none where that one is in another pid namespace.
                 tracing::error!(
                     pid = holder(&name),
-                    "another announcer runs in this network namespace: this one waits until that one ends, and announces nothing. One announcer takes any number of addresses: write them into one file"
+                    "another announcer runs in this network namespace: this one waits until that one ends, and announces nothing; write the addresses of both into one file"
                 );
             }
             tokio::time::sleep(LOOK_EVERY).await;
