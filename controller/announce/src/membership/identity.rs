@@ -12,7 +12,7 @@ pub struct Identity {
     pub name: String,
     /// Where its datagrams go.
     pub at: SocketAddr,
-    /// Of two identities with one name the newer generation counts ([`is_newer`]).
+    /// Of two identities with one name the newer generation counts (`is_newer`).
     pub generation: u64,
 }
 
