@@ -73,6 +73,8 @@ pub struct L2 {
     /// When it was defended last, and how often it was within [`DISPUTE`] before.
     defended: Option<Duration>,
     disputes: u32,
+    /// A foreign host has said that it has it since then, and hosts may have learned the wrong place.
+    is_contested: bool,
     /// When a member announced it last while this node held it.
     rival: Option<Duration>,
     /// When this node took it from the member that offered it.
@@ -149,10 +151,17 @@ impl L2 {
             Phase::Asking { due, .. } | Phase::Waiting { due } => Some(due),
             Phase::Held { taken, announced } => {
                 let next = ANNOUNCED.get(announced).map(|after| taken + *after);
-                next.into_iter().chain(self.quiet_at()).min()
+                let more = self.quiet_at().into_iter().chain(self.defends_at());
+                next.into_iter().chain(more).min()
             }
             Phase::HandedOver { offer, until } => offer.into_iter().chain([until]).min(),
         }
+    }
+
+    /// When it may be defended again, if it has to be.
+    fn defends_at(&self) -> Option<Duration> {
+        let defended = self.defended.filter(|_| self.is_contested);
+        defended.map(|defended| defended + DEFEND_FOREIGN)
     }
 
     /// When nobody has disputed it for long.
@@ -309,6 +318,12 @@ impl L2 {
             self.obstacle = None;
         }
         while self.deadline().is_some_and(|due| due <= now) {
+            if self.is_held() && self.defends_at().is_some_and(|at| at <= now) {
+                self.is_contested = false;
+                self.defended = Some(now);
+                acts.push(Act::Announce);
+                continue;
+            }
             match &mut self.phase {
                 Phase::Away => {}
                 Phase::Waiting { .. } => self.phase = Phase::Asking { asked: 0, due: now },
@@ -444,8 +459,10 @@ impl L2 {
         };
         let since = self.defended.map(|last| now.saturating_sub(last));
         if since.is_some_and(|since| since < wait) {
+            self.is_contested |= matches!(by, Claimant::Foreign(_));
             return Vec::new();
         }
+        self.is_contested = false;
         let goes_on = since.is_some_and(|since| since < DISPUTE);
         self.disputes = if goes_on { self.disputes + 1 } else { 0 };
         self.defended = Some(now);

@@ -111,9 +111,12 @@ fn it_is_defended_but_not_for_ever_at_once() {
     let other = Claimant::Foreign([8; 6]);
     assert_eq!(l2.claimed(MS(19_001), other, false), []);
     assert_eq!(l2.obstacle(), Some(&Obstacle::Claimed(foreign())));
+    // Hosts have learned the wrong place with the last frame: it is announced as soon as that may be.
+    assert_eq!(l2.deadline(), Some(MS(29_000)));
+    assert_eq!(l2.tick(MS(29_000)), [Announce]);
     // A minute later it is forgotten.
-    assert_eq!(l2.deadline(), Some(MS(79_000)));
-    assert_eq!(l2.tick(MS(79_000)), []);
+    assert_eq!(l2.deadline(), Some(MS(89_000)));
+    assert_eq!(l2.tick(MS(89_000)), []);
     assert_eq!((l2.obstacle(), l2.deadline()), (None, None));
 }
 
