@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, anyhow};
 use ballast_announce::ack::Ack;
-use ballast_announce::shell::{Options, parse_admin, read, run, table};
+use ballast_announce::shell::{Options, check, parse_admin, run, table};
 use ballast_controller::log::{Format, Level};
 use ballast_controller::settings::WrongFlag;
 use ballast_core::table::{Problem, located};
@@ -104,7 +104,7 @@ pub(super) fn announce(flags: &Announce) -> anyhow::Result<()> {
         })?);
     }
     let path = flags.file.display();
-    let wanted = read(&flags.file).map_err(|problems| {
+    let wanted = check(&flags.file).map_err(|problems| {
         let mut why = format!("{path} is refused");
         let lines = match fs::read(&flags.file) {
             Ok(text) => located(&text, &problems),

@@ -37,7 +37,7 @@ pub use admin::{parse as parse_admin, table};
 use alone::Alone;
 use disk::{Disk, Found};
 use files::Watch;
-pub use files::{Wanted, read};
+pub use files::{Wanted, check};
 use life::{End, bind_first, live};
 
 /// The arguments of the process.
@@ -209,7 +209,7 @@ impl Reporter {
     fn new(options: &Options) -> Result<(Self, Found), Failure> {
         let beside = options.file.with_file_name("announce-ack.json");
         let path = options.ack.clone().unwrap_or(beside);
-        let before = std::fs::read(&path).unwrap_or_default();
+        let before = files::content(&path, MOST_OF_ACK).unwrap_or_default();
         let before: Option<Ack> = serde_json::from_slice(&before).ok();
         let told = held(before.as_ref()).filter(|status| status.mode == Some(Mode::Bgp));
         let told = told.map(|status| status.address).collect();
@@ -259,7 +259,14 @@ impl Reporter {
             return;
         }
         for problem in problems {
-            tracing::error!("the file is refused, the last good one stays: {problem}");
+            match self.digest {
+                Some(_) => {
+                    tracing::error!("the file is refused, the last good one stays: {problem}")
+                }
+                None => tracing::error!(
+                    "the file is refused, and nothing is announced until there is a good one: {problem}"
+                ),
+            }
         }
         self.refused = Some(problems.to_vec());
         let shown = Arc::clone(&self.shown.borrow());
@@ -294,5 +301,7 @@ fn held(ack: Option<&Ack>) -> impl Iterator<Item = &Status> {
     statuses.filter(|status| status.state == State::Held)
 }
 
+/// The bytes of an ack at most: it says more of an address than the file.
+const MOST_OF_ACK: usize = 64 << 20;
 /// For changes that inotify does not report.
 const LOOK_EVERY: Duration = Duration::from_secs(1);

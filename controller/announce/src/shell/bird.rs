@@ -14,7 +14,7 @@ use tokio::net::UnixStream;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
-use super::files::{beside, replace, write_beside};
+use super::files::{beside, content, replace, write_beside};
 use crate::bgp::{Reply, Routes, Sessions, configuration, read_reply, read_sessions};
 use crate::file::Bgp;
 
@@ -340,7 +340,7 @@ async fn apply(bird: &mut UnixStream, config: &Path, text: &str) -> io::Result<(
 
 /// Puts the text where a BIRD that does not run reads at its start, if it is not there. The file has passwords.
 fn begin_with(config: &Path, text: &str) -> io::Result<()> {
-    if fs::read(config).is_ok_and(|there| there == text.as_bytes()) {
+    if content(config, text.len()).is_ok_and(|there| there == text.as_bytes()) {
         return Ok(());
     }
     check("bird", text)?;

@@ -1,6 +1,5 @@
 //! The thread that reads the file and writes the ack: a disk that stalls delays no datagram of the members.
 
-use std::fs;
 use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -10,8 +9,9 @@ use std::time::{Duration, Instant};
 use ballast_core::table::Problem;
 use tokio::sync::mpsc;
 
-use super::files::{Wanted, beside, read, replace, touch};
+use super::files::{MOST_OF_KEYS, Wanted, beside, content, read, replace, touch};
 use crate::ack::Ack;
+use crate::file::LARGEST;
 
 /// The files that were read: those that changed.
 pub(super) type Found = mpsc::UnboundedReceiver<Result<Wanted, Vec<Problem>>>;
@@ -137,8 +137,9 @@ impl Files {
     fn look(&mut self, again: bool) -> Option<Result<Wanted, Vec<Problem>>> {
         let key = self.key.as_ref();
         let there = [
-            fs::read(&self.file).unwrap_or_default(),
-            key.and_then(|key| fs::read(key).ok()).unwrap_or_default(),
+            content(&self.file, LARGEST + 1).unwrap_or_default(),
+            key.and_then(|key| content(key, MOST_OF_KEYS).ok())
+                .unwrap_or_default(),
         ];
         if !again && self.known.as_ref() == Some(&there) {
             return None;
@@ -188,6 +189,8 @@ const LAST: Duration = Duration::from_secs(2);
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn ack(digest: &str) -> Ack {

@@ -1,14 +1,14 @@
 //! The file, the keys and the ack on disk.
 
-use std::fs;
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use ballast_core::table::Problem;
 use rustix::fs::inotify;
 use tokio::net::unix::pipe;
 
-use crate::file::{Announce, parse};
+use crate::file::{Announce, LARGEST, parse};
 use crate::key::{self, Keys, digest_of};
 
 /// The content of the file and of the key file.
@@ -24,8 +24,43 @@ pub struct Wanted {
     pub warning: Option<String>,
 }
 
-/// Reads the file and the keys that it names: all of it, or every mistake.
-pub fn read(path: &Path) -> Result<Wanted, Vec<Problem>> {
+/// Reads the file and the keys that it names: all of it, or every mistake. The file may be a pipe, for which this waits.
+///
+/// # Errors
+/// One of them cannot be read, or has a mistake.
+pub fn check(path: &Path) -> Result<Wanted, Vec<Problem>> {
+    wanted(path, |path, _| fs::read(path))
+}
+
+/// As [`check`], for a process that waits for nothing.
+pub(super) fn read(path: &Path) -> Result<Wanted, Vec<Problem>> {
+    wanted(path, content)
+}
+
+/// The content of a file of at most so many bytes. It never waits: a pipe or a device, which others may put there, is an error.
+pub(super) fn content(path: &Path, most: usize) -> io::Result<Vec<u8>> {
+    use std::os::unix::fs::OpenOptionsExt as _;
+
+    let mut options = File::options();
+    let file = options
+        .read(true)
+        .custom_flags(libc::O_NONBLOCK)
+        .open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::other("it is not a regular file"));
+    }
+    let mut bytes = Vec::new();
+    file.take(most as u64 + 1).read_to_end(&mut bytes)?;
+    match bytes.len() > most {
+        true => Err(io::Error::other(format!("it has more than {most} bytes"))),
+        false => Ok(bytes),
+    }
+}
+
+fn wanted(
+    path: &Path,
+    content: impl Fn(&Path, usize) -> io::Result<Vec<u8>>,
+) -> Result<Wanted, Vec<Problem>> {
     let unreadable = |what: String, error: &io::Error| {
         let why = format!("cannot read {what}: {error}");
         vec![Problem::new(
@@ -34,14 +69,16 @@ pub fn read(path: &Path) -> Result<Wanted, Vec<Problem>> {
             "see that the path is right, and that this process may read it",
         )]
     };
-    let bytes = fs::read(path).map_err(|error| unreadable(path.display().to_string(), &error))?;
+    // One byte more than a file may have: what is too long is said as of any text.
+    let bytes = content(path, LARGEST + 1);
+    let bytes = bytes.map_err(|error| unreadable(path.display().to_string(), &error))?;
     let file = parse(&bytes)?;
     let mut warning = None;
     let keys = match &file.members {
         None => None,
         Some(members) => {
             let at = beside(path, &members.key_file);
-            let read = fs::read(&at).map_err(|error| {
+            let read = content(&at, MOST_OF_KEYS).map_err(|error| {
                 let mut problems = unreadable(at.display().to_string(), &error);
                 problems
                     .iter_mut()
@@ -177,6 +214,9 @@ impl Watch {
     }
 }
 
+/// The bytes of a file of keys at most.
+pub(super) const MOST_OF_KEYS: usize = 64 << 10;
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -206,6 +246,31 @@ mod tests {
             fs::set_permissions(&key, fs::Permissions::from_mode(mode)).unwrap();
             let warning = read(&path).unwrap().warning;
             assert_eq!(warning.is_some(), expected, "{mode:o}: {warning:?}");
+        }
+    }
+
+    #[test]
+    fn nothing_waits_for_a_pipe_or_reads_a_device_or_more_than_a_file_may_have() {
+        use std::os::unix::fs::symlink;
+
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        let mode = rustix::fs::Mode::from_raw_mode(0o600);
+        rustix::fs::mkfifoat(rustix::fs::CWD, at("pipe"), mode).unwrap();
+        symlink("/dev/zero", at("zero")).unwrap();
+        fs::write(at("file"), "1234").unwrap();
+        symlink("file", at("link")).unwrap();
+        for (name, most, expected) in [
+            ("pipe", 4, Err("it is not a regular file")),
+            ("zero", 4, Err("it is not a regular file")),
+            (".", 4, Err("it is not a regular file")),
+            ("file", 3, Err("it has more than 3 bytes")),
+            ("file", 4, Ok(b"1234".to_vec())),
+            // As Kubernetes has files of a ConfigMap.
+            ("link", 4, Ok(b"1234".to_vec())),
+        ] {
+            let found = content(&at(name), most).map_err(|error| error.to_string());
+            assert_eq!(found, expected.map_err(str::to_owned), "{name}");
         }
     }
 
