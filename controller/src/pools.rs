@@ -23,6 +23,7 @@ mod properties;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use announcements::are;
 pub use announcements::{Announcements, NodeHere, Routers, Way};
 pub use ask::{Ask, Families};
 pub use give::{Given, give, give_all, settled};

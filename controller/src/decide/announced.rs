@@ -10,6 +10,7 @@ use ballast_announce::file::{LARGEST, MOST_ADDRESSES};
 use serde::Serialize;
 use serde_json::Value;
 
+use super::certificate;
 use super::context::Context;
 use super::endpoints;
 use super::grant::Grant;
@@ -17,7 +18,7 @@ use super::nodes::{self, ThisNode};
 use super::notice::{About, Notice, Reason};
 use super::site::ListenAt;
 use crate::observe::{Family, Key, Node, Secret};
-use crate::pools::{Announce, Announcements, NodeHere, Routers, Way};
+use crate::pools::{self, Announce, Announcements, NodeHere, Routers, Way};
 use crate::settings::Selector;
 
 /// The addresses that are announced, and the nodes whose announcers are members.
@@ -293,16 +294,17 @@ fn routers(
     let mut routers = announcements.routers(&here, &pools, password);
     let problems = &mut routers.problems;
     for secret in announcements.secrets() {
-        if observed.looked_up.secrets.contains(secret) && password(secret).is_none() {
+        if certificate::is_read(context, secret) && password(secret).is_none() {
             problems.push(format!(
                 "a router is left out: the Secret {secret} cannot be read, or has no text `password`; bind the role ballast-tls in its namespace"
             ));
         }
     }
     if routers.bgp.is_none() && !pools.is_empty() {
+        let count = pools.iter().map(|(_, addresses)| addresses.len()).sum();
         problems.push(format!(
-            "{} addresses are told to no router by this node: no BGPPeer, and no router of an Announcement, is for it",
-            pools.iter().map(|(_, addresses)| addresses.len()).sum::<usize>()
+            "{} told to no router by this node: no BGPPeer, and no router of an Announcement, is for it and complete",
+            pools::are(count)
         ));
     }
     routers

@@ -58,7 +58,7 @@ pub(super) fn certificate(
                 "may not be read; allow it with: kubectl create rolebinding ballast-tls --namespace={of_secret} --clusterrole=ballast-tls --serviceaccount={own}:ballast"
             )
         }
-        None if looks_up(context) && !context.observed.looked_up.secrets.contains(key) => {
+        None if !is_read(context, key) => {
             "could not be read yet: the API server does not answer".to_owned()
         }
         None => "does not exist".to_owned(),
@@ -66,6 +66,11 @@ pub(super) fn certificate(
     let message = format!("port {} stays closed: Secret {key} {why}", port.number);
     reader.warn_by_node(Reason::SecretUnreadable, message);
     Termination::Closed
+}
+
+/// Whether it is known what the Secret has, or that there is none.
+pub(super) fn is_read(context: &Context<'_>, key: &Key) -> bool {
+    !looks_up(context) || context.observed.looked_up.secrets.contains(key)
 }
 
 /// Whether a Service may use a Secret: one of its own namespace, or one that permits it. The ReferenceGrants are looked up only
@@ -86,8 +91,7 @@ fn may_use(
     {
         return true;
     }
-    let is_read = !looks_up(context) || context.observed.looked_up.secrets.contains(key);
-    if is_read {
+    if is_read(context, key) {
         plan.wanted.grants.insert(key.namespace.clone());
     }
     let grants = context.observed.grants.get(&key.namespace);

@@ -265,7 +265,7 @@ impl Announcements {
             } else {
                 problems.push(format!(
                     "{} told to no router by this node: what is said of them names routers that are not for it, or is left out",
-                    of(addresses.len())
+                    are(addresses.len())
                 ));
             }
         }
@@ -417,7 +417,8 @@ fn differs(one: &Value, other: &Value) -> bool {
 }
 
 /// A number of addresses, in words.
-fn of(count: usize) -> String {
+/// So many addresses, and their verb.
+pub(crate) fn are(count: usize) -> String {
     match count {
         1 => "1 address is".to_owned(),
         count => format!("{count} addresses are"),
