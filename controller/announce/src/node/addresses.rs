@@ -473,7 +473,7 @@ impl Node {
             _ if entry.l2.is_held() => (AckState::Held, String::new()),
             Some(Obstacle::Claimed(Claimant::Living(name))) if entry.l2.is_stuck() => {
                 let text = format!(
-                    "{name} has it and does not give it up; remove it there: ip address del {address} dev INTERFACE"
+                    "{name} has it and does not give it up: something else than its announcer put it there, such as keepalived; end that, or: ip address del {address} dev INTERFACE"
                 );
                 (AckState::NotOurs, text)
             }

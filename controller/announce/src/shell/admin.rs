@@ -17,7 +17,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
-use crate::ack::{Ack, State};
+use crate::ack::{Ack, Refused, State};
 use crate::bgp::Sessions;
 use crate::file::{Address, Mode};
 use crate::membership::Probes;
@@ -151,7 +151,17 @@ pub fn table(ack: &Ack, now: Duration) -> String {
             format!("{address:first$}  {owner:second$}  {here:third$}  {age:>fourth$}  {detail}");
         format!("{}\n", line.trim_end())
     });
-    lines.collect()
+    lines.chain(ack.refused.iter().map(refused)).collect()
+}
+
+/// What the table says of a file that is refused.
+fn refused(refused: &Refused) -> String {
+    let problems = refused.problems.iter();
+    let problems = problems.map(|one| format!("  {}\n", format!("{} {}", one.at, one.why).trim()));
+    format!(
+        "\nThe file that is there is refused, and an earlier one counts, if there was one:\n{}",
+        problems.collect::<String>()
+    )
 }
 
 /// As kubectl shows how old something is.
@@ -178,6 +188,7 @@ fn metrics(shown: &Shown) -> String {
     let (alive, dead) = shown.members;
     let members = [("alive", alive), ("dead", dead)];
     let members = members.map(|(state, count)| (one("state", state), count as u64));
+    let is_refused = shown.ack.as_ref().is_some_and(|ack| ack.refused.is_some());
     let counters = &shown.counters;
     let moves = counters.moves.iter();
     let moves = moves.map(|(reason, count)| (one("reason", reason), *count));
@@ -189,6 +200,7 @@ fn metrics(shown: &Shown) -> String {
     let bfd = bfd.map(|(peer, is_up)| (one("peer", peer), u64::from(*is_up)));
     [
         family(ANNOUNCED, announced),
+        family(FILE_REFUSED, [(String::new(), u64::from(is_refused))]),
         family(MEMBERS, members),
         shown.probes.as_ref().map(histogram).unwrap_or_default(),
         family(MOVES, moves),
@@ -267,6 +279,11 @@ const ANNOUNCED: (&str, &str, &str) = (
     "ballast_announced",
     "gauge",
     "Whether this node announces the address.",
+);
+const FILE_REFUSED: (&str, &str, &str) = (
+    "ballast_announce_file_refused",
+    "gauge",
+    "Whether the file that is there is refused.",
 );
 const MEMBERS: (&str, &str, &str) = ("ballast_members", "gauge", "Members, with this one.");
 const PROBES: (&str, &str, &str) = (
@@ -363,6 +380,21 @@ mod tests {
         let ack = shown().ack.unwrap();
         let expected = "ADDRESS       OWNER  HERE       FOR  DETAIL\n192.0.2.10    edge1  held        2h\n2001:db8::10  -      not-ready   2h\n";
         assert_eq!(table(&ack, Duration::from_secs(7_300)), expected);
+        let wrong = crate::ack::Wrong {
+            at: "node".to_owned(),
+            why: "is empty; write a name".to_owned(),
+        };
+        let problems = vec![wrong];
+        let refused = Ack {
+            refused: Some(Refused { problems }),
+            ..ack
+        };
+        let shown = table(&refused, Duration::from_secs(7_300));
+        assert!(shown.starts_with(expected), "{shown}");
+        assert!(
+            shown.ends_with("  node is empty; write a name\n"),
+            "{shown}"
+        );
     }
 
     #[test]
