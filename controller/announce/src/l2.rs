@@ -318,7 +318,8 @@ impl L2 {
             self.obstacle = None;
         }
         while self.deadline().is_some_and(|due| due <= now) {
-            if self.is_held() && self.defends_at().is_some_and(|at| at <= now) {
+            let is_here = matches!(self.phase, Phase::Held { .. });
+            if is_here && self.defends_at().is_some_and(|at| at <= now) {
                 self.is_contested = false;
                 self.defended = Some(now);
                 acts.push(Act::Announce);

@@ -47,6 +47,8 @@ pub struct Node {
     members: Option<Group>,
     routers: Routers,
     loopback: Loopback,
+    /// The addresses that routers were to know last.
+    told: Vec<IpAddr>,
     career: Career,
     network: Network,
     data_plane: DataPlane,
@@ -106,6 +108,7 @@ impl Node {
             members: group,
             routers: Routers::default(),
             loopback: Loopback::default(),
+            told: Vec::new(),
             network: Network::default(),
             data_plane: data_plane_of(&file).unwrap_or(DataPlane::Unready),
             is_leaving: false,
@@ -238,6 +241,7 @@ impl Node {
             .chain(career)
             .chain([self.renewal])
             .chain(self.files.deadline())
+            .chain(self.loopback.deadline())
             .min()
     }
 
@@ -262,6 +266,9 @@ impl Node {
             });
             self.act(address, &acts.unwrap_or_default());
             self.note(now, address);
+        }
+        if self.loopback.deadline().is_some_and(|due| due <= now) {
+            self.settle_loopback(now);
         }
         self.settle(now);
     }
@@ -363,10 +370,10 @@ impl Node {
         &self.counters
     }
 
-    /// Whether the addresses on interfaces are known.
+    /// Whether it is known what routers are to know: the addresses on interfaces are, or none is to be served.
     #[must_use]
-    pub fn has_looked(&self) -> bool {
-        self.has_looked
+    pub fn knows_for_routers(&self) -> bool {
+        self.has_looked || self.is_leaving
     }
 
     /// Whether this node serves the address now.
@@ -410,7 +417,7 @@ impl Node {
             let others = std::mem::take(&mut self.others);
             self.choose_owners(now, &others);
             self.others = others;
-            self.settle_loopback();
+            self.settle_loopback(now);
             self.say(now);
         }
         self.hear_news(now);

@@ -34,11 +34,11 @@ use crate::ack::{Ack, Refused, State, Status, Wrong};
 use crate::file::Mode;
 use admin::Shown;
 pub use admin::{parse as parse_admin, table};
-use alone::Alone;
+use alone::alone;
 use disk::{Disk, Found};
 use files::Watch;
 pub use files::{Wanted, check};
-use life::{End, bind_first, live};
+use life::{End, bind_first, files_ended, live};
 
 /// The arguments of the process.
 #[derive(Clone, Debug)]
@@ -103,8 +103,16 @@ pub fn run(options: &Options) -> Result<(), Failure> {
 }
 
 async fn serve(options: &Options) -> Result<(), Failure> {
+    let mut end = Signals::new()?;
+    tokio::select! {
+        alone = alone() => alone.map_err(Failure::of(
+            "a socket with an abstract name",
+            "see the limits of this process",
+        ))?,
+        () = end.come() => return Ok(()),
+    }
     let (mut reporter, found) = Reporter::new(options)?;
-    let result = serve_with(options, &mut reporter, found).await;
+    let result = serve_with(options, &mut reporter, found, end).await;
     reporter.disk.end();
     result
 }
@@ -113,6 +121,7 @@ async fn serve_with(
     options: &Options,
     reporter: &mut Reporter,
     found: Found,
+    mut end: Signals,
 ) -> Result<(), Failure> {
     if let Some(address) = options.admin {
         let listener = TcpListener::bind(address).await;
@@ -125,17 +134,9 @@ async fn serve_with(
             options.has_metallb_names,
         ));
     }
-    let mut end = Signals::new()?;
-    let _alone = tokio::select! {
-        alone = Alone::wait() => alone.map_err(Failure::of(
-            "a socket with an abstract name",
-            "see the limits of this process",
-        ))?,
-        () = end.come() => return Ok(()),
-    };
     let watch = Watch::of(&options.file);
     let mut source = Source { watch, found };
-    let Some(mut wanted) = first(&mut source, &mut end, reporter).await else {
+    let Some(mut wanted) = first(&mut source, &mut end, reporter).await? else {
         return Ok(());
     };
     let mut udp = bind_first(&wanted.file)?;
@@ -155,17 +156,21 @@ struct Source {
 }
 
 /// Waits for the first good file. `None`: the process is told to end.
-async fn first(source: &mut Source, end: &mut Signals, reporter: &mut Reporter) -> Option<Wanted> {
+async fn first(
+    source: &mut Source,
+    end: &mut Signals,
+    reporter: &mut Reporter,
+) -> Result<Option<Wanted>, Failure> {
     let mut look = tokio::time::interval(LOOK_EVERY);
     loop {
         tokio::select! {
             () = source.watch.changed() => reporter.look(),
             _ = look.tick() => reporter.look(),
-            found = source.found.recv() => match found? {
-                Ok(wanted) => return Some(wanted),
+            found = source.found.recv() => match found.ok_or_else(files_ended)? {
+                Ok(wanted) => return Ok(Some(wanted)),
                 Err(problems) => reporter.refuse(&problems),
             },
-            () = end.come() => return None,
+            () = end.come() => return Ok(None),
         }
     }
 }
@@ -261,7 +266,7 @@ impl Reporter {
         for problem in problems {
             match self.digest {
                 Some(_) => {
-                    tracing::error!("the file is refused, the last good one stays: {problem}")
+                    tracing::error!("the file is refused, the last good one stays: {problem}");
                 }
                 None => tracing::error!(
                     "the file is refused, and nothing is announced until there is a good one: {problem}"

@@ -178,7 +178,7 @@ impl Node {
         }
         self.is_stale |= is_first;
         self.settle(now);
-        self.settle_loopback();
+        self.settle_loopback(now);
     }
 
     /// Whether this node could hold the address, if its standing allows it.

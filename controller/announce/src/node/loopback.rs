@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
 
-use super::{Action, Connections, Node, Present};
+use super::{Action, Connections, DataPlane, Node, Present};
 use crate::file::Mode;
 
 /// What is known of `lo`.
@@ -19,6 +19,8 @@ pub(super) struct Loopback {
     asked: BTreeSet<IpAddr>,
     /// When the system refused an address, and why.
     refused: BTreeMap<IpAddr, (Duration, String)>,
+    /// Until when an address that is not wanted any more stays.
+    lingers: BTreeMap<IpAddr, Duration>,
 }
 
 impl Loopback {
@@ -59,8 +61,14 @@ impl Loopback {
         std::mem::replace(&mut self.there, there) != self.there
     }
 
-    /// What brings `lo` in line with what is wanted there.
-    fn follow(&mut self, wanted: &BTreeSet<IpAddr>) -> Vec<Action> {
+    /// When [`Node::settle_loopback`] is due at the latest.
+    pub(super) fn deadline(&self) -> Option<Duration> {
+        self.lingers.values().min().copied()
+    }
+
+    /// What brings `lo` in line with what is wanted there. `is_served`: what still comes is answered, so that an address stays until
+    /// routers have heard of its withdrawal.
+    fn follow(&mut self, now: Duration, wanted: &BTreeSet<IpAddr>, is_served: bool) -> Vec<Action> {
         let interface = LOOPBACK;
         let is_due = |address: &&IpAddr| {
             !self.there.contains(address)
@@ -72,8 +80,14 @@ impl Loopback {
         let add = new
             .into_iter()
             .map(|address| Action::Add { interface, address });
-        let old: Vec<IpAddr> = self.ours.difference(wanted).copied().collect();
-        self.ours.retain(|address| wanted.contains(address));
+        let unwanted: BTreeSet<IpAddr> = self.ours.difference(wanted).copied().collect();
+        self.lingers.retain(|address, _| unwanted.contains(address));
+        let lasts = if is_served { LINGER } else { Duration::ZERO };
+        let is_over =
+            |address: &IpAddr| now >= *self.lingers.entry(*address).or_insert(now + lasts);
+        let old: Vec<IpAddr> = unwanted.into_iter().filter(is_over).collect();
+        self.lingers.retain(|address, _| !old.contains(address));
+        self.ours.retain(|address| !old.contains(address));
         self.there.retain(|address| !old.contains(address));
         let remove = old.into_iter().map(|address| Action::Remove {
             interface,
@@ -86,7 +100,7 @@ impl Loopback {
 
 impl Node {
     /// Has the addresses on `lo` that are served, and those of which BIRD may still tell.
-    pub(super) fn settle_loopback(&mut self) {
+    pub(super) fn settle_loopback(&mut self, now: Duration) {
         if !self.has_looked {
             return;
         }
@@ -96,15 +110,29 @@ impl Node {
             .iter()
             .filter(|one| one.mode == Mode::Bgp);
         let told = told.filter(|one| self.serves(one) || self.routers.may_have(one.address));
-        let leaving = self.routers.leaving().map(|status| status.address);
-        let wanted = told.map(|one| one.address).chain(leaving).collect();
-        let acts = self.loopback.follow(&wanted);
+        // BIRD may tell of one that left the file while no announcer ran, or that is announced otherwise now.
+        let ours = self.loopback.ours.iter().copied();
+        let still = ours.filter(|address| self.routers.may_have(*address));
+        let wanted = told.map(|one| one.address).chain(still).collect();
+        let is_served = self.data_plane != DataPlane::Gone;
+        let acts = self.loopback.follow(now, &wanted, is_served);
         self.actions.extend(acts);
+        let told = self.for_routers();
+        self.noted += u64::from(self.told != told);
+        self.told = told;
+    }
+
+    /// Until when an address stays on `lo` that BIRD has withdrawn.
+    #[must_use]
+    pub fn lingers(&self) -> Option<Duration> {
+        self.loopback.deadline()
     }
 }
 
 /// The number of `lo` in every network namespace.
 pub const LOOPBACK: u32 = 1;
+/// Routers hear of a withdrawal, and change their tables, within this time.
+const LINGER: Duration = Duration::from_secs(1);
 /// For so long an address that the system refused is not tried again.
 const REFUSED_FOR: Duration = Duration::from_secs(10);
 
@@ -144,9 +172,9 @@ mod tests {
             address: "192.0.2.8".parse().unwrap(),
             connections: Connections::EndFirst,
         };
-        let first = lo.follow(&wanted);
+        let first = lo.follow(Duration::ZERO, &wanted, false);
         assert_eq!(first, [add("192.0.2.2"), add("192.0.2.3"), old]);
-        assert_eq!(lo.follow(&wanted), []);
+        assert_eq!(lo.follow(Duration::ZERO, &wanted, false), []);
 
         // One is refused, and tried again later, or when something changes for it. The other one was removed by something else.
         let third = "192.0.2.3".parse().unwrap();
@@ -154,8 +182,33 @@ mod tests {
         assert!(!lo.has(third) && lo.why_not(third).ends_with(": no"));
         let seen = [present("192.0.2.1", false)];
         lo.look(Duration::from_secs(2), &seen);
-        assert_eq!(lo.follow(&wanted), [add("192.0.2.2")]);
+        assert_eq!(
+            lo.follow(Duration::ZERO, &wanted, false),
+            [add("192.0.2.2")]
+        );
         lo.look(Duration::from_secs(12), &seen);
-        assert_eq!(lo.follow(&wanted), [add("192.0.2.2"), add("192.0.2.3")]);
+        assert_eq!(
+            lo.follow(Duration::ZERO, &wanted, false),
+            [add("192.0.2.2"), add("192.0.2.3")]
+        );
+    }
+
+    #[test]
+    fn an_address_stays_until_routers_have_heard_of_its_withdrawal_unless_nothing_is_served() {
+        let wanted: BTreeSet<IpAddr> = ["192.0.2.1".parse().unwrap()].into();
+        let none = BTreeSet::new();
+        let second = Duration::from_secs;
+        let mut lo = Loopback::default();
+        lo.look(second(0), &[present("192.0.2.1", true)]);
+        assert_eq!(lo.follow(second(1), &none, true), []);
+        assert_eq!(lo.deadline(), Some(second(2)));
+        // It is served again.
+        assert_eq!(lo.follow(second(1), &wanted, true), []);
+        assert_eq!(lo.deadline(), None);
+        lo.follow(second(3), &none, true);
+        assert_eq!(lo.follow(second(4), &none, true).len(), 1);
+        assert_eq!(lo.deadline(), None);
+        lo.look(second(5), &[present("192.0.2.1", true)]);
+        assert_eq!(lo.follow(second(5), &none, false).len(), 1);
     }
 }

@@ -56,7 +56,7 @@ impl Node {
         for one in file.addresses.iter().filter(|one| one.mode == Mode::Bgp) {
             self.note_told(now, one);
         }
-        self.settle_loopback();
+        self.settle_loopback(now);
     }
 
     /// The address leaves the file. It stays in the ack until BIRD has withdrawn it.
@@ -80,6 +80,11 @@ impl Node {
     /// Writes down what became of an address that routers are told of.
     pub(super) fn note_told(&mut self, now: Duration, one: &Address) {
         let (serves, routers) = (self.serves(one), &self.routers);
+        let last = self
+            .entries
+            .get(one.address)
+            .map(|entry| entry.status.state);
+        let was_held = last == Some(AckState::Held);
         let is_heard = || {
             let bgp = self.file.bgp.as_ref();
             bgp.is_some_and(|bgp| {
@@ -97,6 +102,13 @@ impl Node {
             false => (AckState::NotReady, self.why_not().to_owned()),
             true if !self.loopback.has(one.address) => {
                 (AckState::NotReady, self.loopback.why_not(one.address))
+            }
+            // Another process, or somebody else, gave it to BIRD.
+            true if was_held
+                && !routers.routes.has(one.address)
+                && routers.routes.may_have(one.address) =>
+            {
+                (AckState::Held, String::new())
             }
             true if !routers.routes.has(one.address) => (AckState::NotReady, NOT_YET.to_owned()),
             true if !is_heard() => (AckState::NotReady, NO_SESSION.to_owned()),
@@ -117,7 +129,7 @@ const NO_SESSION: &str =
 mod tests {
     use super::*;
     use crate::file;
-    use crate::node::{LOOPBACK, Present};
+    use crate::node::{DataPlane, LOOPBACK, Present};
 
     const TEXT: &str = "version: 1
 node: edge1
@@ -228,6 +240,30 @@ bgp:
             is_ours: true,
         });
         present.collect()
+    }
+
+    #[test]
+    fn it_is_told_at_once_that_nothing_is_served_any_more() {
+        let file = file::parse(TEXT.as_bytes()).unwrap();
+        let mut node = Node::new(at(0), 1_000, file, None);
+        let [address]: [IpAddr; 1] = ["192.0.2.1"].map(|one| one.parse().unwrap());
+        node.set_addresses(at(0), &on_lo(&[address]));
+        let mut routes = Routes::default();
+        routes.applied(&[address]);
+        let peer = ("tor".to_owned(), (true, String::new()));
+        let sessions = Sessions {
+            peers: [peer].into(),
+            ..Sessions::default()
+        };
+        node.set_routers(at(1), &routes, &sessions);
+        assert_eq!(node.for_routers(), [address]);
+        for (number, data_plane) in [DataPlane::Gone, DataPlane::Ready].into_iter().enumerate() {
+            let noted = node.noted();
+            node.set_data_plane(at(2 + number as u64), data_plane);
+            // It is held until BIRD has withdrawn it, so its state stays.
+            assert_eq!(states(&node)[0].1, AckState::Held);
+            assert!(node.noted() > noted, "{data_plane:?}");
+        }
     }
 
     #[test]

@@ -118,7 +118,7 @@ pub(super) async fn live(
             // What it says is taken before the next report.
             Ok(()) = bird.changed() => {}
             () = source.watch.changed() => life.reporter.look(),
-            Some(new) = source.found.recv() => found = Some(new),
+            new = source.found.recv() => found = Some(new.ok_or_else(files_ended)?),
             _ = look.tick() => is_time = true,
             () = due => {}
         }
@@ -334,7 +334,7 @@ impl Life<'_> {
         self.reported_at = self.now();
         self.is_decided |= self.reported_at >= DECIDED_AFTER;
         // BIRD may still tell what an earlier process decided: until this one has, it goes on to.
-        if self.is_decided && self.node.has_looked() {
+        if self.is_decided && self.node.knows_for_routers() {
             let told = Told {
                 bgp: self.node.file().bgp.clone(),
                 addresses: self.node.for_routers(),
@@ -478,6 +478,10 @@ impl Life<'_> {
         self.reporter.bird.is_done().await;
         // What BIRD has withdrawn leaves lo.
         self.hear_bird();
+        if let Some(at) = self.node.lingers() {
+            sleep_until((self.begun + at).into()).await;
+            self.node.tick(self.now());
+        }
         self.go_on();
     }
 }
@@ -488,7 +492,15 @@ async fn lost(tasks: &mut JoinSet<io::Error>, worker: &mut JoinHandle<()>) -> Fa
         Some(ended) = tasks.join_next() => ended,
         ended = worker => ended.map(|()| io::Error::other("the queue of changes ended")),
     };
-    let error = ended.unwrap_or_else(io::Error::other);
+    ended_task(ended.unwrap_or_else(io::Error::other))
+}
+
+/// The thread of the files has ended by a panic.
+pub(super) fn files_ended() -> Failure {
+    ended_task(io::Error::other("the thread of the files ended"))
+}
+
+fn ended_task(error: io::Error) -> Failure {
     Failure::of("a task that this process cannot do without", REPORT)(error)
 }
 
