@@ -121,6 +121,7 @@ impl Places {
         if holders.len() < self.most && own < self.share {
             return Some(None);
         }
+        let is_idle = |holder: &Holder| !holder.is_answered && now - holder.since >= IDLE;
         let may_be_cut = |holder: &Holder| {
             let other = Client::of(holder.from);
             if other == client {
@@ -130,16 +131,22 @@ impl Places {
                         .is_some_and(|spared| now - holder.since >= spared)
             } else {
                 let may_be_answered = self.spared.is_some();
-                own < self.share && count(other) > own && (may_be_answered || !holder.is_answered)
+                let has_more = count(other) > own && (may_be_answered || !holder.is_answered);
+                own < self.share && (has_more || is_idle(holder) && count(other) == own)
             }
         };
+        let most = counts.values().max().copied().unwrap_or_default();
+        // An answer does not end while somebody is idle, or while its client has silent connections and the most of all.
+        let goes_before_answers =
+            |holder: &Holder, count: usize| is_idle(holder) || !holder.is_answered && count == most;
         let first_to_go = holders
             .iter()
             .filter(|(_, holder)| may_be_cut(holder))
             .max_by_key(|(number, holder)| {
                 let oldest = Reverse((holder.since, **number));
                 let count = count(Client::of(holder.from));
-                (count, !holder.is_answered, oldest)
+                let is_first = goes_before_answers(holder, count);
+                (is_first, count, !holder.is_answered, oldest)
             });
         first_to_go.map(|(number, _)| Some(*number))
     }
@@ -181,6 +188,8 @@ impl Drop for Answering {
     }
 }
 
+/// A client that has sent no whole request for so long is idle, and goes before any other one.
+const IDLE: Duration = Duration::from_millis(250);
 /// A reader that pauses for so long is slow.
 pub(super) const SPARED: Option<Duration> = Some(Duration::from_secs(1));
 
@@ -240,6 +249,13 @@ mod tests {
             ("AAbc", 'a', 0, "AAbc"),
             ("AAAb", 'A', 900, "AAAb"),
             ("aAAb", 'A', 0, "AAbA"),
+            // Of an idle one a client takes the place that has no more than it, and no answer ends for it.
+            ("AbCd", 'a', 300, "ACda"),
+            ("ABCD", 'a', 300, "ABCD"),
+            ("AAbc", 'd', 300, "AAcd"),
+            ("AAbc", 'a', 300, "AAbc"),
+            // One that has just come, and has not asked yet, goes only where its client has the most.
+            ("AAAb", 'c', 0, "AAbc"),
         ] {
             let mut held = Held::new(4, 4);
             for (at, client) in (0..).zip(there.chars()) {
