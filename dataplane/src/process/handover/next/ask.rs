@@ -26,16 +26,23 @@ impl Inherited {
             path: path.into(),
             why,
         };
-        let until = Instant::now() + ASKS_AGAIN_WITHIN;
+        let began = Instant::now();
+        let mut until = began + ASKS_AGAIN_WITHIN;
         loop {
+            let asked = Instant::now();
             let Some(mut connection) = connect(path).await.map_err(failed)? else {
                 return Ok(None);
             };
             let received = timeout(OFFERS_WITHIN, receive(&mut connection)).await;
             let received = received.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
+            let now = Instant::now();
+            if now - asked > ASK_AGAIN_EVERY {
+                // This process waited for its turn, and may ask the one whose turn it was.
+                until = (now + ASKS_AGAIN_WITHIN).min(began + LONGEST);
+            }
             return match received {
                 // It has just ended, or was replaced by the one that answers there now.
-                Ok(Answer::Closed) if Instant::now() < until => {
+                Ok(Answer::Closed) if now < until => {
                     sleep(ASK_AGAIN_EVERY).await;
                     continue;
                 }
@@ -136,8 +143,10 @@ fn broken(error: &io::Error) -> String {
 
 /// The flag that names the path.
 const FLAG: &str = "--handover";
-/// Time for the process that runs to send all its sockets. It may be applying a large table.
-const OFFERS_WITHIN: Duration = Duration::from_secs(30);
+/// Time for the process that runs to send all its sockets. Another process may have its turn before, and it may be applying a large table.
+const OFFERS_WITHIN: Duration = Duration::from_secs(45);
+/// For so long this process asks one after the other that take over before it.
+const LONGEST: Duration = Duration::from_secs(60);
 /// Time for another process to answer at the path, where one has just ended or was replaced.
 const ASKS_AGAIN_WITHIN: Duration = Duration::from_secs(2);
 const ASK_AGAIN_EVERY: Duration = Duration::from_millis(50);
