@@ -63,7 +63,7 @@ impl std::fmt::Debug for Tickets {
 }
 
 /// The whole paths of a certificate and its key.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 pub struct PairFiles {
     pub cert: String,
     /// `None`: it is in the same file.

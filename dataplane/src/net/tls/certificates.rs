@@ -1,6 +1,6 @@
 //! Certificates with their keys, by the files that hold them. Several frontends and services may use the same ones.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{self, Path, PathBuf};
 use std::sync::Arc;
 
@@ -60,6 +60,8 @@ pub(super) struct Certificate {
     pub(super) key: Option<Arc<CertifiedKey>>,
     /// The private key, for the next process.
     private: Option<Arc<PrivateKeyDer<'static>>>,
+    /// Whether all its files could be read. One that cannot takes the certificate out at once.
+    is_read: bool,
     /// The problem with its files, as a sentence.
     pub(super) problem: Option<String>,
 }
@@ -106,16 +108,18 @@ impl Certificates {
         certificate
     }
 
-    /// The files of the certificates that cannot be used. `folder` is that of the table.
+    /// The files of the certificates that cannot be used because they do not fit one another. `folder` is that of the table.
     pub(super) fn unusable(&self, folder: &Path) -> Vec<PairFiles> {
-        let unusable = self.now.iter().filter(|(_, known)| known.key.is_none());
+        let unusable = self.now.iter();
         unusable
+            .filter(|(_, known)| known.key.is_none() && known.is_read)
             .filter_map(|(files, _)| files.within(folder))
             .collect()
     }
 
     /// The certificates of `wanted` files, for the next process, to which they do not fit one another.
     pub(super) fn lend(&self, wanted: &[PairFiles], folder: &Path) -> Vec<KeptCertificate> {
+        let wanted: BTreeSet<&PairFiles> = wanted.iter().collect();
         let all = self.now.iter().filter_map(|(files, known)| {
             let files = files
                 .within(folder)
@@ -138,12 +142,14 @@ impl Certificates {
         folder: &Path,
         provider: &CryptoProvider,
     ) -> bool {
+        let kept: BTreeMap<&PairFiles, &KeptCertificate> =
+            kept.iter().map(|kept| (&kept.files, kept)).collect();
         let mut has_others = false;
         for (files, known) in &mut self.now {
             let Some(files) = files.within(folder).filter(|_| known.key.is_none()) else {
                 continue;
             };
-            let before = kept.iter().find(|kept| kept.files == files);
+            let before = kept.get(&files);
             if let Some(before) = before.and_then(|kept| resumed(kept, provider)) {
                 *known = Arc::new(before);
                 has_others = true;
@@ -188,6 +194,7 @@ fn resumed(kept: &KeptCertificate, provider: &CryptoProvider) -> Option<Certific
         period: Some(period),
         key: Some(Arc::new(key)),
         private: Some(private),
+        is_read: true,
         problem: None,
     })
 }
@@ -210,6 +217,7 @@ fn load(
                 period: None,
                 key: None,
                 private: None,
+                is_read: false,
                 problem: Some(why),
             };
         }
@@ -224,6 +232,7 @@ fn load(
                 period: Some(period),
                 key: Some(Arc::new(key)),
                 private: Some(private),
+                is_read: true,
                 problem,
             };
         }
@@ -236,6 +245,7 @@ fn load(
             period: before.period,
             key: before.key.clone(),
             private: before.private.clone(),
+            is_read: true,
             problem: Some(format!(
                 "{why}; until that is mended, what was there before is used"
             )),
@@ -249,6 +259,7 @@ fn load(
             period: None,
             key: None,
             private: None,
+            is_read: true,
             problem: Some(why),
         },
     }
