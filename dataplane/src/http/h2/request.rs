@@ -96,13 +96,18 @@ async fn forward(
 ) {
     let peer = &*active.client.peer;
     let mut side = HttpSide::H2(client);
-    let room = OnceCell::new();
+    let mut room = OnceCell::new();
     let ended = loop {
         let policy = IdlePolicy::of(peer, is_first, &prepared.service, &prepared.facts);
+        let needs_room = needs_room(active, &prepared);
+        if !needs_room {
+            // The service before may have needed it.
+            room.take();
+        }
         let exchange = Exchange {
             peer,
             account,
-            room: needs_room(active, &prepared).then_some(&room),
+            room: needs_room.then_some(&room),
             prepared: &mut prepared,
             client: &mut side,
             timer,
