@@ -1,4 +1,4 @@
-//! Who a member is, and which of its processes.
+//! The identity of a member: its name, its address, and a number that each start of its process raises.
 
 use std::net::SocketAddr;
 

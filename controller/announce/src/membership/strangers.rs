@@ -13,7 +13,7 @@ pub(super) struct Strangers {
     dead: BTreeMap<Identity, Duration>,
     /// The dead one that was greeted last.
     greeted: Option<SocketAddr>,
-    /// Whom this member told of its death, and when.
+    /// The addresses to which this member sent that they are dead, and when.
     told: Vec<(SocketAddr, Duration)>,
 }
 

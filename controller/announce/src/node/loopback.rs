@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::{Action, Connections, DataPlane, Node, Present};
 use crate::file::Mode;
 
-/// What is known of `lo`.
+/// The addresses on `lo`, as the last look at the kernel found them, and those that are under way.
 #[derive(Default)]
 pub(super) struct Loopback {
     /// The addresses on it.

@@ -131,22 +131,18 @@ impl Node {
                     continue;
                 }
                 News::SameName(at) => {
-                    let told = self.told_same_name;
-                    if told.is_some_and(|told| now.saturating_sub(told) < SAME_NAME_EVERY) {
+                    if !is_due(&mut self.told_same_name, now, SAME_NAME_EVERY) {
                         continue;
                     }
-                    self.told_same_name = Some(now);
                     Event::SameName(at)
                 }
                 News::BackFromTheDead { lost } => {
                     if lost {
                         self.career.was_declared_dead(now);
                     }
-                    let told = self.told_declared_dead;
-                    if told.is_some_and(|told| now.saturating_sub(told) < DECLARED_DEAD_EVERY) {
+                    if !is_due(&mut self.told_declared_dead, now, DECLARED_DEAD_EVERY) {
                         continue;
                     }
-                    self.told_declared_dead = Some(now);
                     Event::DeclaredDead
                 }
             };
@@ -229,6 +225,15 @@ const SHORT_PAUSE: Duration = Duration::from_millis(200);
 const OFFER: Duration = Duration::from_millis(250);
 /// Longer than it takes to ask a member whether its file still has an address.
 const AHEAD: Duration = Duration::from_secs(1);
+/// Whether an event may be told again. Then it counts as told now.
+fn is_due(told: &mut Option<Duration>, now: Duration, every: Duration) -> bool {
+    let is_due = told.is_none_or(|told| now.saturating_sub(told) >= every);
+    if is_due {
+        *told = Some(now);
+    }
+    is_due
+}
+
 const DECLARED_DEAD_EVERY: Duration = Duration::from_secs(5);
 const SAME_NAME_EVERY: Duration = Duration::from_secs(60);
 const OTHER_KEY_EVERY: Duration = Duration::from_secs(60);

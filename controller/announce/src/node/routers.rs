@@ -10,7 +10,7 @@ use crate::ack::{State as AckState, Status};
 use crate::bgp::{Routes, Sessions, is_told};
 use crate::file::{Address, Mode};
 
-/// What is known of BIRD.
+/// The routes and sessions of BIRD, as the shell read them last.
 #[derive(Default)]
 pub(super) struct Routers {
     routes: Routes,
@@ -165,13 +165,6 @@ bgp:
         let parse = |text: &str| file::parse(text.as_bytes()).unwrap();
         let mut node = Node::new(at(0), 1_000, parse(TEXT), None);
         let [a, b]: [IpAddr; 2] = ["192.0.2.1", "2001:db8::1"].map(|one| one.parse().unwrap());
-        let up = |stands| {
-            let peer = ("tor".to_owned(), (stands, String::new()));
-            Sessions {
-                peers: [peer].into(),
-                ..Sessions::default()
-            }
-        };
         let all = |node: &Node| {
             states(node)
                 .into_iter()
@@ -201,7 +194,7 @@ bgp:
                 [Held, NotReady, NotOurs],
             ),
             (routes.clone(), up(false), [NotReady, NotReady, NotOurs]),
-            // Somebody configured it.
+            // An operator has given BIRD another configuration.
             (
                 after(&mut routes, Routes::forget),
                 up(true),
@@ -233,6 +226,15 @@ bgp:
         assert_eq!(all(&node), [NotReady, NotOurs]);
     }
 
+    /// The session with the router.
+    fn up(stands: bool) -> Sessions {
+        let peer = ("tor".to_owned(), (stands, String::new()));
+        Sessions {
+            peers: [peer].into(),
+            ..Sessions::default()
+        }
+    }
+
     fn on_lo(addresses: &[IpAddr]) -> Vec<Present> {
         let present = addresses.iter().map(|address| Present {
             interface: LOOPBACK,
@@ -250,12 +252,7 @@ bgp:
         node.set_addresses(at(0), &on_lo(&[address]));
         let mut routes = Routes::default();
         routes.applied(&[address]);
-        let peer = ("tor".to_owned(), (true, String::new()));
-        let sessions = Sessions {
-            peers: [peer].into(),
-            ..Sessions::default()
-        };
-        node.set_routers(at(1), &routes, &sessions);
+        node.set_routers(at(1), &routes, &up(true));
         assert_eq!(node.for_routers(), [address]);
         for (number, data_plane) in [DataPlane::Gone, DataPlane::Ready].into_iter().enumerate() {
             let noted = node.noted();
@@ -273,13 +270,8 @@ bgp:
         let [address]: [IpAddr; 1] = ["192.0.2.1"].map(|one| one.parse().unwrap());
         let mut routes = Routes::default();
         routes.applied(&[address]);
-        let peer = ("tor".to_owned(), (true, String::new()));
-        let sessions = Sessions {
-            peers: [peer].into(),
-            ..Sessions::default()
-        };
         node.set_addresses(at(0), &on_lo(&[address]));
-        node.set_routers(at(500), &routes, &sessions);
+        node.set_routers(at(500), &routes, &up(true));
         assert_eq!(
             states(&node)[0],
             ("192.0.2.1".to_owned(), AckState::Held, 1_500)

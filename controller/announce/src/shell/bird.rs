@@ -84,7 +84,7 @@ impl Link {
         }
     }
 
-    /// What is known of BIRD, for one who waits for a change.
+    /// A receiver that wakes when the thread has read something new from BIRD.
     pub(super) fn listen(&self) -> watch::Receiver<Said> {
         self.said.clone()
     }
@@ -94,7 +94,7 @@ impl Link {
         self.said.has_changed().unwrap_or(false)
     }
 
-    /// What is known of BIRD.
+    /// The routes and sessions that the thread read last.
     pub(super) fn said(&mut self) -> Said {
         self.said.borrow_and_update().clone()
     }
@@ -202,7 +202,7 @@ async fn follow(
     }
 }
 
-/// What is known of the BIRD that is wanted, and the routes that any may have.
+/// The sessions of the BIRD of the file, and the routes that this one or an earlier one may have.
 fn summary(
     birds: &[Bird],
     is_wanted: impl Fn(&Bird) -> bool,

@@ -26,7 +26,7 @@ struct Asked {
     changed: Condvar,
 }
 
-/// What is still to be done: of several acks the newest, and of several looks one.
+/// The tasks of the thread: of several acks the newest, and of several looks one.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Wishes {
     ack: Option<Ack>,

@@ -223,7 +223,7 @@ fn open<'r>(
     Ok((life, ears))
 }
 
-/// What is known of the data plane, if the file has any.
+/// Follows the state of the data plane, if the file names one.
 fn follow_data_plane(
     options: &Options,
     file: &Announce,

@@ -213,7 +213,7 @@ mod tests {
             }
         }
 
-        /// Who is there after this client has come at this millisecond.
+        /// Connects a client at this millisecond. Returns the clients that have places then.
         fn comes(&mut self, at: u64, client: char) -> String {
             let number = u8::try_from(client.to_ascii_lowercase()).unwrap();
             let from = SocketAddr::from(([192, 0, 2, number], 7));
@@ -245,7 +245,7 @@ mod tests {
             ("AbAc", 'b', 0, "bAcb"),
             ("abcd", 'e', 0, "bcde"),
             ("AbCd", 'e', 0, "ACde"),
-            // Nobody makes others smaller than itself.
+            // A client takes no place of one that has fewer than itself.
             ("AAbc", 'a', 0, "AAbc"),
             ("AAAb", 'A', 900, "AAAb"),
             ("aAAb", 'A', 0, "AAbA"),
