@@ -432,12 +432,14 @@ impl<'a> Found<'a> {
         };
         let grants = self.grants.iter().map(|(grant, _)| *grant);
         let (strict, others): (Vec<&Grant>, Vec<&Grant>) = grants.partition(|one| is_strict(one));
+        let serving = strict.iter().map(|grant| {
+            let slices = context.slices.of_service(&grant.service().key);
+            endpoints::serving_nodes(slices, |node| nodes.has(node))
+        });
+        let serving: Vec<BTreeSet<&str>> = serving.collect();
         let served = |node: &Node| {
-            let has_endpoint = |grant: &&&Grant| {
-                let slices = context.slices.of_service(&grant.service().key);
-                endpoints::has_ready_on(slices, &node.name)
-            };
-            others.len() + strict.iter().filter(has_endpoint).count()
+            let here = serving.iter().filter(|of| of.contains(&*node.name));
+            others.len() + here.count()
         };
         let here = served(own);
         let is_most = || nodes.0.iter().all(|node| served(node) <= here);

@@ -187,14 +187,27 @@ pub(super) fn numbers(slice: &Slice, port: &Port) -> BTreeSet<u16> {
     named.filter_map(|known| known.number).collect()
 }
 
-/// Whether any endpoint of these slices on this node gets connections.
-pub(super) fn has_ready_on(slices: &[&Slice], node: &str) -> bool {
-    let mut endpoints = slices.iter().flat_map(|slice| &slice.endpoints);
-    endpoints.any(|endpoint| {
-        let readiness = Readiness::of(endpoint);
-        endpoint.node.as_deref() == Some(node)
-            && readiness.is_some_and(|readiness| readiness != Readiness::NotServing)
-    })
+/// Of the nodes that are meant, those on which endpoints of these slices get connections. While one of the nodes has a ready endpoint,
+/// endpoints that terminate count for none: clients are to be elsewhere before those end.
+pub(super) fn serving_nodes<'a>(
+    slices: &[&'a Slice],
+    is_meant: impl Fn(&str) -> bool,
+) -> BTreeSet<&'a str> {
+    let (mut ready, mut terminating) = (BTreeSet::new(), BTreeSet::new());
+    for endpoint in slices.iter().flat_map(|slice| &slice.endpoints) {
+        let Some(node) = endpoint.node.as_deref().filter(|node| is_meant(node)) else {
+            continue;
+        };
+        match Readiness::of(endpoint) {
+            Some(Readiness::Ready) => ready.insert(node),
+            Some(Readiness::Terminating) => terminating.insert(node),
+            Some(Readiness::NotServing) | None => false,
+        };
+    }
+    match ready.is_empty() {
+        true => terminating,
+        false => ready,
+    }
 }
 
 fn is_in(observed: &Observed, endpoint: &Endpoint, scope: Scope<'_>) -> bool {

@@ -158,7 +158,7 @@ pub(super) fn find(
     let at = found.map_err(unplaced)?;
     let without_endpoints_here = match context.nodes.here {
         ThisNode::LoadBalancer(node) => {
-            wish.strict && !has_endpoints(context, &reader.service.key, node)
+            wish.strict && !has_endpoints(context, &reader.service.key, node, &chosen_nodes)
         }
         ThisNode::Standalone | ThisNode::NotSelected => false,
     };
@@ -232,11 +232,20 @@ fn given(service: &Service) -> Option<(Vec<IpAddr>, FromPool)> {
     }
 }
 
-/// Whether a node has a ready endpoint on itself. The publisher watches no endpoints, so nodes report it.
-pub(super) fn has_endpoints(context: &Context<'_>, service: &Key, node: &Node) -> bool {
+/// Whether a node serves endpoints on itself, of all nodes that the Service chooses. The publisher watches no endpoints, so nodes report it.
+pub(super) fn has_endpoints(
+    context: &Context<'_>,
+    service: &Key,
+    node: &Node,
+    chosen: &[&Node],
+) -> bool {
     if context.settings.role != Role::Publisher {
         let slices = context.slices.of_service(service);
-        return endpoints::has_ready_on(slices, &node.name);
+        let serving = endpoints::serving_nodes(slices, |name| {
+            let is_meant = |other: &&&Node| other.name == name && nodes::may_be_published(other);
+            name == node.name || chosen.iter().any(|other| is_meant(&other))
+        });
+        return serving.contains(&*node.name);
     }
     let leases = context.observed.leases.as_ref();
     let lease = leases.and_then(|leases| leases.get(&node.name));

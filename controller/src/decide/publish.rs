@@ -129,7 +129,7 @@ fn candidates<'a>(context: &Context<'a>, grant: &Grant) -> (Vec<&'a Node>, bool)
     let key = &grant.service().key;
     let ready = nodes.iter().copied();
     let ready: Vec<&Node> = ready
-        .filter(|node| has_endpoints(context, key, node))
+        .filter(|node| has_endpoints(context, key, node, &nodes))
         .collect();
     match ready.is_empty() {
         true => (nodes, true),

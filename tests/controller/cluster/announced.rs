@@ -9,7 +9,7 @@ use std::net::{Ipv4Addr, TcpStream};
 use std::time::{Duration, Instant};
 
 use crate::Test;
-use crate::cluster::{Cluster, Form, is_ready};
+use crate::cluster::{Cluster, Form, Shown, is_ready};
 use crate::load::{during_moves, get};
 
 /// Ballast with the announcer, and a Service of which each node serves its own pods. Returns the number of the node that has its address.
@@ -70,6 +70,7 @@ fn until_on(cluster: &Cluster, node: usize) {
 fn a_drained_node_fails_one_request_at_most(cluster: &mut Cluster) {
     let from = announce(cluster);
     let cluster = &*cluster;
+    let _shown = Shown(cluster);
     let node = cluster.nodes[from].name;
     let (story, moves) = during_moves(
         cluster,
