@@ -79,6 +79,8 @@ struct Work {
     tracked: BTreeMap<Key, Tracked>,
     /// The Services that need a pass, by time: one that changes all the time waits behind those that came meanwhile.
     queue: BTreeSet<(Duration, Key)>,
+    /// Whether the next pass is for the Service that came last.
+    takes_newest: bool,
     unseen: Unseen,
     /// The Services that the decision gives something, while it does not know of what others were given.
     held: BTreeSet<Key>,
@@ -250,10 +252,8 @@ impl StatusWriter {
     fn begin_passes(&self, work: &mut Work) {
         let now = clock::now();
         while work.passes.len() < AT_ONCE
-            && let Some((at, key)) = work.queue.first().cloned()
-            && at <= now
+            && let Some(key) = work.take_from_queue(now)
         {
-            work.leave_queue(&key);
             let Some((desired, service)) = self.desired(work, &key) else {
                 continue;
             };
@@ -408,6 +408,21 @@ impl Work {
             tracked.queued = Some(at);
             self.queue.insert((at, key.clone()));
         }
+    }
+
+    /// The Service whose pass is next of those that may begin now. Every second one is that which came last: a new Service does not wait
+    /// until thousands are published, and those are published half as fast at worst.
+    fn take_from_queue(&mut self, now: Duration) -> Option<Key> {
+        let after = (now + Duration::from_nanos(1), Key::new("", ""));
+        let mut due = self.queue.range(..after);
+        let next = match self.takes_newest {
+            true => due.next_back(),
+            false => due.next(),
+        };
+        let key = next?.1.clone();
+        self.takes_newest = !self.takes_newest;
+        self.leave_queue(&key);
+        Some(key)
     }
 
     fn leave_queue(&mut self, key: &Key) {

@@ -263,3 +263,26 @@ async fn an_api_server_that_learns_of_ip_mode_is_written_to_once_more() {
     work.drops_ip_mode = true;
     assert_eq!(mode_of(&mut work), json!(null));
 }
+
+#[test]
+fn a_new_service_waits_for_one_of_those_that_came_before_it_at_most() {
+    let mut work = Work::default();
+    let at = Duration::from_secs;
+    for (name, second) in [("a", 1), ("b", 1), ("c", 1), ("d", 2), ("later", 9)] {
+        let key = Key::new("shop", name);
+        work.tracked.entry(key.clone()).or_default();
+        work.enter_queue(&key, at(second));
+    }
+    let taken = |work: &mut Work| Some(work.take_from_queue(at(2))?.name);
+    assert_eq!(taken(&mut work).as_deref(), Some("a"));
+    assert_eq!(taken(&mut work).as_deref(), Some("d"));
+    assert_eq!(taken(&mut work).as_deref(), Some("b"));
+    // One that comes now is the next.
+    let new = Key::new("shop", "new");
+    work.tracked.entry(new.clone()).or_default();
+    work.enter_queue(&new, at(2));
+    assert_eq!(taken(&mut work).as_deref(), Some("new"));
+    assert_eq!(taken(&mut work).as_deref(), Some("c"));
+    assert_eq!(taken(&mut work), None);
+    assert_eq!(work.queue.len(), 1);
+}
