@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 use std::io::{self, Read as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::sync::mpsc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,30 @@ use tokio::sync::oneshot;
 use super::sys;
 
 /// The addresses whose connections are to end, and whom to tell when they have.
-pub(super) type Order = (BTreeSet<IpAddr>, oneshot::Sender<()>);
+pub(super) type Order = (Arc<Leaving>, oneshot::Sender<()>);
+
+/// Addresses that leave this host. An order to end their connections may take its time, and one of them may be back by then.
+#[derive(Debug)]
+pub(super) struct Leaving(Mutex<BTreeSet<IpAddr>>);
+
+impl Leaving {
+    pub(super) fn of(addresses: BTreeSet<IpAddr>) -> Self {
+        Self(Mutex::new(addresses))
+    }
+
+    /// The address is on this host again: its connections go on.
+    pub(super) fn is_back(&self, address: IpAddr) {
+        self.lock().remove(&address);
+    }
+
+    fn has(&self, address: IpAddr) -> bool {
+        self.lock().contains(&address)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeSet<IpAddr>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 /// Starts the thread that ends connections, as there may be very many. It waits in the class in which it runs: on a busy host a new one
 /// would wait long for its first turn.
@@ -28,10 +51,10 @@ pub(super) fn start() -> mpsc::Sender<Order> {
         loop {
             // Where that is not permitted, a nice value of the process is that of its threads, too.
             sys::run_first().ok();
-            let Ok((addresses, is_over)) = ordered.recv() else {
+            let Ok((leaving, is_over)) = ordered.recv() else {
                 return;
             };
-            if let Err(error) = end(&addresses)
+            if let Err(error) = end(&leaving)
                 && !std::mem::replace(&mut is_told, true)
             {
                 tell(&error);
@@ -53,20 +76,27 @@ fn tell(error: &io::Error) {
 ///
 /// # Errors
 /// The kernel does not list its sockets, does not end one, or there are too many.
-fn end(addresses: &BTreeSet<IpAddr>) -> io::Result<()> {
+fn end(leaving: &Leaving) -> io::Result<()> {
     let mut pace = Pace::begin();
     // A socket of IPv6 may have a connection of IPv4. What fails for one family need not fail for the other one.
-    let done = [AF_INET, AF_INET6].map(|family| end_family(family, addresses, &mut pace));
+    let done = [AF_INET, AF_INET6].map(|family| end_family(family, leaving, &mut pace));
     done.into_iter().collect()
 }
 
-fn end_family(family: u8, addresses: &BTreeSet<IpAddr>, pace: &mut Pace) -> io::Result<()> {
+fn end_family(family: u8, leaving: &Leaving, pace: &mut Pace) -> io::Result<()> {
+    let addresses = leaving.lock().clone();
+    if addresses.is_empty() {
+        return Ok(());
+    }
     let protocol = Protocol::from(libc::NETLINK_SOCK_DIAG);
     let socket = Socket::new(Domain::from(libc::AF_NETLINK), Type::RAW, Some(protocol))?;
     socket.set_read_timeout(Some(PATIENCE))?;
     let mut answers = Answers::default();
-    for (id, is_over) in connections(&socket, family, addresses, pace)? {
+    for (id, is_over) in connections(&socket, family, &addresses, pace)? {
         pace.keep()?;
+        if !leaving.has(local(family, &id)) {
+            continue;
+        }
         socket.send(&request(SOCK_DESTROY, ANSWER, family, &id, &[]))?;
         match receive(&socket, |_, _| Ok(())) {
             // The next answer could be one to this request.
@@ -323,9 +353,22 @@ mod tests {
         }
     }
 
+    /// A connection of an address that is back goes on, also where this process may end connections.
     #[test]
-    fn without_addresses_nothing_ends() {
-        end(&BTreeSet::new()).unwrap();
+    fn of_an_address_that_is_back_nothing_ends() {
+        use std::io::Write as _;
+
+        let address: IpAddr = "127.83.0.6".parse().unwrap();
+        let listener = std::net::TcpListener::bind((address, 0)).unwrap();
+        let to = listener.local_addr().unwrap();
+        let mut client = std::net::TcpStream::connect(to).unwrap();
+        let mut accepted = listener.accept().unwrap().0;
+        let leaving = Leaving::of([address].into());
+        assert!(leaving.has(address));
+        leaving.is_back(address);
+        end(&leaving).unwrap();
+        accepted.write_all(b"x").unwrap();
+        client.read_exact(&mut [0]).unwrap();
     }
 
     #[test]

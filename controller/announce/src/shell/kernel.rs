@@ -3,15 +3,15 @@
 use std::collections::BTreeSet;
 use std::io;
 use std::net::IpAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::connections::{self, Order};
+use super::connections::{self, Leaving, Order};
 use super::netlink::{Failed, Found, Netlink, Origin};
 use super::packets::Packets;
 use crate::file::MOST_ADDRESSES;
@@ -121,6 +121,8 @@ struct Past {
     new: BTreeSet<(u32, IpAddr)>,
     /// The frames of these, in their order.
     waiting: Vec<(u32, IpAddr, Vec<u8>)>,
+    /// The addresses whose connections are about to be ended.
+    ending: Vec<Weak<Leaving>>,
 }
 
 impl Worker {
@@ -140,7 +142,7 @@ impl Worker {
             if acts.recv_many(&mut batch, AT_ONCE).await == 0 {
                 return;
             }
-            let ending = Ending::of(&past, &batch, &orders);
+            let ending = Ending::of(&mut past, &batch, &orders);
             let waits = |action: &Action| address_of(action).is_some_and(|it| ending.waits(it));
             let (later, at_once): (Vec<_>, Vec<_>) = batch.drain(..).partition(waits);
             self.carry_out_all(&mut past, at_once, &refused).await;
@@ -198,6 +200,9 @@ impl Worker {
 
     async fn add(&self, past: &mut Past, interface: u32, address: IpAddr) -> Result<(), Failed> {
         past.refused.remove(&(interface, address));
+        for leaving in past.ending.iter().filter_map(Weak::upgrade) {
+            leaving.is_back(address);
+        }
         let added = self.netlink.add(interface, address).await;
         if added.is_ok() && address.is_ipv6() {
             past.new.insert((interface, address));
@@ -310,7 +315,7 @@ struct Ending {
 
 impl Ending {
     /// Begins to end them.
-    fn of(past: &Past, actions: &[Action], orders: &std::sync::mpsc::Sender<Order>) -> Self {
+    fn of(past: &mut Past, actions: &[Action], orders: &std::sync::mpsc::Sender<Order>) -> Self {
         let mut leaving = BTreeSet::new();
         let mut first = BTreeSet::new();
         for action in actions {
@@ -328,6 +333,9 @@ impl Ending {
         }
         let (is_over, over) = oneshot::channel();
         if !leaving.is_empty() {
+            let leaving = Arc::new(Leaving::of(leaving));
+            past.ending.retain(|order| order.strong_count() > 0);
+            past.ending.push(Arc::downgrade(&leaving));
             // Without the thread, which was told, nobody waits.
             orders.send((leaving, is_over)).ok();
         }
