@@ -1,6 +1,7 @@
 //! The answers of BIRD on its control socket.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use super::PREFIX;
 
@@ -48,7 +49,7 @@ pub struct Sessions {
     /// Whether the session with each peer stands, and what BIRD says of it.
     pub peers: BTreeMap<String, (bool, String)>,
     /// Whether BFD sees each neighbour, by address.
-    pub bfd: BTreeMap<String, bool>,
+    pub bfd: BTreeMap<IpAddr, bool>,
 }
 
 /// Reads the answers to `show protocols` and `show bfd sessions`.
@@ -71,9 +72,9 @@ pub fn read_sessions(protocols: &Reply, bfd: &Reply) -> Sessions {
     for (_, line) in bfd.lines.iter().filter(|(code, _)| *code == BFD) {
         let words: Vec<&str> = line.split_whitespace().collect();
         if let [address, _, state, ..] = words[..]
-            && address.parse::<std::net::IpAddr>().is_ok()
+            && let Ok(address) = address.parse()
         {
-            sessions.bfd.insert(address.to_owned(), state == "Up");
+            sessions.bfd.insert(address, state == "Up");
         }
     }
     sessions

@@ -262,8 +262,8 @@ fn sessions_are_read_from_what_bird_shows() {
     assert_eq!(
         found.bfd.into_iter().collect::<Vec<_>>(),
         [
-            ("10.0.0.254".to_owned(), true),
-            ("2001:db8:1::1".to_owned(), false)
+            ("10.0.0.254".parse().unwrap(), true),
+            ("2001:db8:1::1".parse().unwrap(), false)
         ]
     );
 }

@@ -19,7 +19,7 @@ use tokio::task::AbortHandle;
 
 use crate::ack::{Ack, Refused, State};
 use crate::bgp::Sessions;
-use crate::file::{Address, Mode};
+use crate::file::Mode;
 use crate::membership::Probes;
 use crate::node::Counters;
 
@@ -27,15 +27,35 @@ use crate::node::Counters;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Shown {
     pub(super) ack: Option<Ack>,
-    pub(super) addresses: Vec<Address>,
     /// The name of this node.
     pub(super) node: String,
     /// The routers of the file, by name.
-    pub(super) routers: BTreeMap<String, SocketAddr>,
+    pub(super) routers: BTreeMap<String, Router>,
     pub(super) members: (usize, usize),
     pub(super) counters: Counters,
     pub(super) probes: Option<Probes>,
     pub(super) sessions: Sessions,
+}
+
+/// A router of the file.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Router {
+    pub(super) at: SocketAddr,
+    pub(super) has_bfd: bool,
+}
+
+impl Shown {
+    /// Whether the session with the router stands. Where BIRD does not answer, none does.
+    fn is_up(&self, name: &str) -> bool {
+        let session = self.sessions.peers.get(name);
+        session.is_some_and(|(stands, _)| *stands)
+    }
+
+    /// Whether BFD sees it.
+    fn is_seen(&self, router: &Router) -> bool {
+        let seen = self.sessions.bfd.get(&router.at.ip());
+        seen.copied().unwrap_or_default()
+    }
 }
 
 /// Answers for ever.
@@ -176,12 +196,8 @@ fn age(time: Duration) -> String {
 
 fn metrics(shown: &Shown) -> String {
     let statuses = shown.ack.iter().flat_map(|ack| &ack.addresses);
-    let announced = statuses.zip(&shown.addresses).map(|(status, address)| {
-        let mode = if address.mode == Mode::L2 {
-            "l2"
-        } else {
-            "bgp"
-        };
+    let announced = statuses.map(|status| {
+        let mode = status.mode.unwrap_or(Mode::L2).word();
         let labels = format!("{{address=\"{}\",mode=\"{mode}\"}}", status.address);
         (labels, u64::from(status.state == State::Held))
     });
@@ -194,10 +210,10 @@ fn metrics(shown: &Shown) -> String {
     let moves = moves.map(|(reason, count)| (one("reason", reason), *count));
     let dropped = counters.dropped.iter();
     let dropped = dropped.map(|(why, count)| (one("reason", why.word()), *count));
-    let peers = shown.sessions.peers.iter();
-    let peers = peers.map(|(name, (is_up, _))| (one("peer", name), u64::from(*is_up)));
-    let bfd = shown.sessions.bfd.iter();
-    let bfd = bfd.map(|(peer, is_up)| (one("peer", peer), u64::from(*is_up)));
+    let routers = || shown.routers.iter();
+    let peers = routers().map(|(name, _)| (one("peer", name), u64::from(shown.is_up(name))));
+    let bfd = routers().filter(|(_, router)| router.has_bfd);
+    let bfd = bfd.map(|(name, router)| (one("peer", name), u64::from(shown.is_seen(router))));
     [
         family(ANNOUNCED, announced),
         family(FILE_REFUSED, [(String::new(), u64::from(is_refused))]),
@@ -214,21 +230,17 @@ fn metrics(shown: &Shown) -> String {
 
 /// The same under the names of MetalLB's speaker, for dashboards that use them.
 fn metallb_metrics(shown: &Shown) -> String {
-    let peers = shown
-        .sessions
-        .peers
-        .iter()
-        .filter_map(|(name, (is_up, _))| {
-            let at = shown.routers.get(name)?.to_string();
-            Some((one("peer", &at), u64::from(*is_up)))
-        });
+    let peers = shown.routers.iter();
+    let peers = peers.map(|(name, router)| {
+        let at = router.at.to_string();
+        (one("peer", &at), u64::from(shown.is_up(name)))
+    });
     let statuses = shown.ack.iter().flat_map(|ack| &ack.addresses);
-    let held = statuses.zip(&shown.addresses);
-    let held = held.filter(|(status, _)| status.state == State::Held);
-    let announced = held.map(|(status, address)| {
-        let protocol = match address.mode {
-            Mode::L2 => "layer2",
-            Mode::Bgp => "bgp",
+    let held = statuses.filter(|status| status.state == State::Held);
+    let announced = held.map(|status| {
+        let protocol = match status.mode {
+            Some(Mode::Bgp) => "bgp",
+            Some(Mode::L2) | None => "layer2",
         };
         let (node, ip) = (&shown.node, status.address);
         let labels = format!("{{protocol=\"{protocol}\",node=\"{node}\",ip=\"{ip}\"}}");
@@ -354,10 +366,8 @@ mod tests {
             owner: owner.map(str::to_owned),
             since: 0,
             detail: String::new(),
-            mode: None,
+            mode: Some(Mode::L2),
         };
-        let file =
-            crate::file::parse(include_bytes!("../../../../templates/announce-full.yaml")).unwrap();
         Shown {
             ack: Some(Ack {
                 version: 1,
@@ -368,7 +378,6 @@ mod tests {
                     status("2001:db8::10", State::NotReady, None),
                 ],
             }),
-            addresses: file.addresses,
             members: (2, 1),
             probes: Some(Probes::default()),
             ..Shown::default()
@@ -397,17 +406,61 @@ mod tests {
         );
     }
 
+    /// The first one has BFD.
+    fn routers() -> BTreeMap<String, Router> {
+        let routers = [
+            ("tor", "10.0.0.254:179", true),
+            ("core", "[2001:db8::1]:1790", false),
+        ];
+        let routers = routers.map(|(name, at, has_bfd)| {
+            let at = at.parse().unwrap();
+            (name.to_owned(), Router { at, has_bfd })
+        });
+        routers.into()
+    }
+
+    /// Each router of the file has its lines under its name, also where BIRD does not run.
+    #[test]
+    fn a_router_of_which_nothing_is_known_is_down() {
+        let mut shown = shown();
+        shown.routers = routers();
+        let lines = |shown: &Shown| {
+            let text = metrics(shown);
+            let lines = text.lines().filter(|line| line.starts_with("ballast_bgp_"));
+            lines.map(str::to_owned).collect::<Vec<_>>()
+        };
+        let line = |metric: &str, peer: &str, value: u8| {
+            format!("ballast_bgp_{metric}_up{{peer=\"{peer}\"}} {value}")
+        };
+        let down = [
+            line("session", "core", 0),
+            line("session", "tor", 0),
+            line("bfd", "tor", 0),
+        ];
+        assert_eq!(lines(&shown), down);
+        let up = |name: &str| (name.to_owned(), (true, "Established".to_owned()));
+        // One that is not in the file any more has none.
+        shown.sessions.peers = [up("tor"), up("another")].into();
+        shown.sessions.bfd = [("10.0.0.254".parse().unwrap(), true)].into();
+        let up = [
+            line("session", "core", 0),
+            line("session", "tor", 1),
+            line("bfd", "tor", 1),
+        ];
+        assert_eq!(lines(&shown), up);
+    }
+
     #[test]
     fn the_names_of_metallb_are_beside_ours() {
         let mut shown = shown();
         shown.node = "edge1".to_owned();
-        let at = "10.0.0.254:179".parse().unwrap();
-        shown.routers.insert("tor".to_owned(), at);
+        shown.routers = routers();
         let peer = ("tor".to_owned(), (true, "Established".to_owned()));
         shown.sessions.peers.extend([peer]);
         let text = metallb_metrics(&shown);
         for line in [
             "metallb_bgp_session_up{peer=\"10.0.0.254:179\"} 1",
+            "metallb_bgp_session_up{peer=\"[2001:db8::1]:1790\"} 0",
             "metallb_speaker_announced{protocol=\"layer2\",node=\"edge1\",ip=\"192.0.2.10\"} 1",
         ] {
             assert!(text.lines().any(|one| one == line), "{text}");

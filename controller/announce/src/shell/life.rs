@@ -13,6 +13,7 @@ use tokio::net::UdpSocket;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{sleep, sleep_until};
+use super::admin::Router;
 
 use super::bird::Told;
 use super::files::{Wanted, beside};
@@ -343,12 +344,12 @@ impl Life<'_> {
         }
         let (node, reporter, sessions) = (&self.node, &mut self.reporter, &self.sessions);
         reporter.report(node.statuses(), |shown| {
-            shown.addresses.clone_from(&node.file().addresses);
             shown.node.clone_from(&node.file().node);
             let routers = node.file().bgp.iter().flat_map(|bgp| &bgp.peers);
             let routers = routers.map(|peer| {
                 let at = SocketAddr::new(peer.peer_address, peer.peer_port);
-                (peer.name.clone(), at)
+                let has_bfd = peer.bfd.is_some();
+                (peer.name.clone(), Router { at, has_bfd })
             });
             shown.routers = routers.collect();
             shown.members = node.members();
