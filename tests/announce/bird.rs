@@ -248,3 +248,6 @@ bgp:
   advertisements:
   - {communities: [\"64512:7\", \"large:64512:1:2\"]}
 ";
+/// The metric by which a kernel without tags knows the addresses of the announcer.
+pub(crate) const OURS: u32 = 0x0ba1_1a57;
+

@@ -51,7 +51,7 @@ impl Loopback {
     pub(super) fn look(&mut self, now: Duration, present: &[Present]) -> bool {
         let on_it = || present.iter().filter(|one| one.interface == LOOPBACK);
         let there: BTreeSet<IpAddr> = on_it().map(|one| one.address).collect();
-        // A kernel without tags does not say whose they are.
+        // A kernel before 4.18 does not say whose they are.
         self.ours.append(&mut self.asked);
         self.ours.retain(|address| there.contains(address));
         let ours = on_it().filter(|one| one.is_ours);

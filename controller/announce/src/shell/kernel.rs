@@ -12,20 +12,18 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::connections::{self, Leaving, Order};
-use super::netlink::{Failed, Found, Netlink, Origin};
+use super::netlink::{Failed, Netlink};
 use super::packets::Packets;
 use crate::file::MOST_ADDRESSES;
 use crate::frames;
 use crate::network::{Network, Route};
-use crate::node::{Action, Connections};
+use crate::node::{Action, Connections, Present};
 
 /// The kernel's interfaces, routes and addresses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Kernel {
     pub(super) network: Network,
-    pub(super) found: Vec<Found>,
-    /// Whether it keeps who put an address on an interface.
-    pub(super) has_tags: bool,
+    pub(super) addresses: Vec<Present>,
     /// So many actions of the worker were done before.
     pub(super) done: u64,
 }
@@ -78,8 +76,7 @@ impl Look {
         let done = self.done.load(Ordering::Acquire);
         Ok(Kernel {
             network: self.netlink.network(v6).await?,
-            found: self.netlink.addresses().await?,
-            has_tags: self.netlink.has_tags(),
+            addresses: self.netlink.addresses().await?,
             done,
         })
     }
@@ -208,11 +205,11 @@ impl Worker {
             past.new.insert((interface, address));
         }
         match added {
-            Ok(Origin::Foreign) => {
+            Ok(false) => {
                 past.foreign.insert((interface, address));
                 tracing::warn!(%address, "an address was on the interface before, and something else put it there; this node announces it, and does not remove it later");
             }
-            Ok(Origin::Ours | Origin::Alike) => {
+            Ok(true) => {
                 past.foreign.remove(&(interface, address));
             }
             Err(error) => {

@@ -1,8 +1,7 @@
 //! One life of the announcer: from a file to its end, or to a file that asks for other sockets.
 
-use std::collections::BTreeSet;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -19,12 +18,12 @@ use super::bird::Told;
 use super::files::{Wanted, beside};
 use super::kernel::{Kernel, Look, Refusal, Worker, has_finished, send};
 use super::log::tell;
-use super::netlink::{Netlink, Origin};
+use super::netlink::Netlink;
 use super::packets::Packets;
 use super::{Failure, LOOK_EVERY, Options, Reporter, Signals, Source, data_plane};
 use crate::bgp::Sessions;
-use crate::file::{Announce, Mode};
-use crate::node::{Action, DataPlane, Node, Present, Start};
+use crate::file::Announce;
+use crate::node::{Action, DataPlane, Node, Start};
 
 /// Why a life ends.
 pub(super) enum End {
@@ -43,10 +42,6 @@ struct Life<'r> {
     packets: Arc<[Packets; 2]>,
     /// Actions that went to the worker.
     sent: u64,
-    /// Addresses that this node had when an earlier process ended, and those that it has had since where the kernel has no tags.
-    earlier: BTreeSet<IpAddr>,
-    /// It was told that the kernel does not keep the tag of our addresses.
-    told_of_tags: bool,
     /// It is known whether the data plane serves, so what routers are to know is decided.
     is_decided: bool,
     /// Asks for another look at the kernel's tables.
@@ -194,7 +189,6 @@ fn open<'r>(
         io::Error::other("looking at the kernel's tables ended")
     });
     let worker = tokio::spawn(worker.act(acting, refused));
-    let earlier = reporter.held_before();
     reporter.take(wanted);
     let mut life = Life {
         node,
@@ -203,8 +197,6 @@ fn open<'r>(
         acts,
         packets: Arc::clone(&packets),
         sent: 0,
-        earlier,
-        told_of_tags: false,
         is_decided: wanted.file.data_plane.is_none(),
         again,
         reporter,
@@ -405,31 +397,7 @@ impl Life<'_> {
             self.again.notify_one();
             return;
         }
-        if !kernel.has_tags {
-            if !std::mem::replace(&mut self.told_of_tags, true) {
-                tracing::warn!(
-                    "this kernel does not keep who put an address on an interface (Linux before 5.18); an address counts as one of this program by its flags, its lifetime and the last ack"
-                );
-            }
-            let held = self.node.held().into_iter();
-            self.earlier.extend(held.map(|(_, address)| address));
-        }
-        // An address that routers are told of need not be on an interface because of this program.
-        let addresses = self.node.file().addresses.iter();
-        let told = addresses.filter(|one| one.mode == Mode::Bgp);
-        let told: BTreeSet<IpAddr> = told.map(|one| one.address).collect();
-        let was_held = |address| self.earlier.contains(address) && !told.contains(address);
-        let present = kernel.found.iter().map(|one| Present {
-            interface: one.interface,
-            address: one.address,
-            is_ours: match one.origin {
-                Origin::Ours => true,
-                Origin::Alike => was_held(&one.address),
-                Origin::Foreign => false,
-            },
-        });
-        let present: Vec<Present> = present.collect();
-        self.node.set_addresses(now, &present);
+        self.node.set_addresses(now, &kernel.addresses);
     }
 
     /// Takes a new file.

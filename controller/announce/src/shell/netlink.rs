@@ -28,14 +28,12 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::network::{Interface, Network, Route};
-use crate::node::{LIFETIME, LOOPBACK};
+use crate::node::{LIFETIME, LOOPBACK, Present};
 
 /// The kernel's tables of the network.
 #[derive(Clone)]
 pub(super) struct Netlink {
     handle: Handle,
-    /// Whether the kernel keeps who put an address on an interface.
-    has_tags: bool,
     /// How long an answer to a change is waited for.
     patience: Duration,
 }
@@ -47,25 +45,6 @@ pub(super) enum Failed {
     Refused(#[from] Error),
     #[error("the kernel did not answer in time")]
     Silent,
-}
-
-/// An address, without a network around it, that is on an interface.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Found {
-    pub(super) interface: u32,
-    pub(super) address: IpAddr,
-    pub(super) origin: Origin,
-}
-
-/// The program that put an address on an interface.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Origin {
-    /// A process of ours, as its tag says.
-    Ours,
-    /// The kernel has no tags, and the address has the flags and the lifetime of ours.
-    Alike,
-    /// Something else.
-    Foreign,
 }
 
 impl Netlink {
@@ -81,11 +60,8 @@ impl Netlink {
         });
         let (changed, changes) = mpsc::channel(1);
         tasks.spawn(hear(news()?, changed));
-        let release = std::fs::read_to_string("/proc/sys/kernel/osrelease");
-        let has_tags = release.is_ok_and(|release| keeps_tags(&release));
         let netlink = Self {
             handle,
-            has_tags,
             patience: PATIENCE,
         };
         Ok((netlink, changes))
@@ -132,31 +108,30 @@ impl Netlink {
         none_without_table(self.rows(table, route).await)
     }
 
-    /// Whether the kernel keeps who put an address on an interface.
-    pub(super) const fn has_tags(&self) -> bool {
-        self.has_tags
-    }
-
-    /// The addresses without a network around them.
-    pub(super) async fn addresses(&self) -> Result<Vec<Found>, Failed> {
+    /// The addresses of all interfaces.
+    pub(super) async fn addresses(&self) -> Result<Vec<Present>, Failed> {
         let all = self.handle.address().get().execute();
-        self.rows(all, |one| found(one, self.has_tags)).await
+        self.rows(all, present).await
     }
 
-    /// Puts an address on an interface. One that is there already is no error, and stays as it is. Returns whose it is.
-    pub(super) async fn add(&self, interface: u32, address: IpAddr) -> Result<Origin, Failed> {
+    /// Puts an address on an interface. One that is there already is no error, and stays as it is, also if it has a network around it.
+    /// Returns whether it is ours.
+    pub(super) async fn add(&self, interface: u32, address: IpAddr) -> Result<bool, Failed> {
         let request = self.request(interface, address);
         let error = match self.changed(request.execute()).await {
-            Ok(()) => return Ok(Origin::Ours),
+            Ok(()) => return Ok(true),
             Err(error) => error,
         };
         if !is(&error, &[libc::EEXIST]) {
             return Err(error);
         }
         let there = self.addresses().await.unwrap_or_default();
-        let mut there = there.iter();
-        let it = there.find(|one| (one.interface, one.address) == (interface, address));
-        it.map(|one| one.origin).ok_or(error)
+        let there = there.iter();
+        let it = there.filter(|one| (one.interface, one.address) == (interface, address));
+        // Of IPv4 it may be there twice.
+        it.map(|one| one.is_ours)
+            .reduce(|one, other| one || other)
+            .ok_or(error)
     }
 
     /// Whether the kernel takes in what is for the address. It puts one of IPv6 on the interface, and its route a moment later, when it
@@ -208,6 +183,7 @@ impl Netlink {
         attributes.push(AddressAttribute::CacheInfo(life));
         attributes.push(AddressAttribute::Flags(flags));
         attributes.push(AddressAttribute::Protocol(AddressProtocol::Other(OURS)));
+        attributes.push(AddressAttribute::RoutePriority(OURS_TOO));
         request
     }
 
@@ -347,47 +323,26 @@ fn route(message: &RouteMessage) -> Option<Route> {
     })
 }
 
-/// The address of the message, if it is one without a network around it.
-fn single(message: &AddressMessage) -> Option<IpAddr> {
-    let mut attributes = message.attributes.iter();
-    let address = attributes.find_map(|attribute| match attribute {
-        AddressAttribute::Address(address) => Some(*address),
-        _ => None,
-    })?;
-    let length = if address.is_ipv4() { 32 } else { 128 };
-    (message.header.prefix_len == length).then_some(address)
-}
-
-fn found(message: &AddressMessage, has_tags: bool) -> Option<Found> {
-    let address = single(message)?;
-    let (mut is_tagged, mut is_without_route, mut left) = (false, false, u32::MAX);
+/// The address of the message. It is ours if it has a tag of ours, and no network around it.
+fn present(message: &AddressMessage) -> Option<Present> {
+    let (mut local, mut address, mut is_tagged) = (None, None, false);
     for attribute in &message.attributes {
         match attribute {
-            AddressAttribute::Protocol(tag) => is_tagged = *tag == AddressProtocol::Other(OURS),
-            AddressAttribute::Flags(flags) => {
-                is_without_route = flags.contains(AddressFlags::Noprefixroute);
-            }
-            AddressAttribute::CacheInfo(life) => left = life.ifa_valid,
+            // Of an interface between two hosts, `Address` is the other one.
+            AddressAttribute::Local(it) => local = Some(*it),
+            AddressAttribute::Address(it) => address = Some(*it),
+            AddressAttribute::Protocol(tag) => is_tagged |= *tag == AddressProtocol::Other(OURS),
+            AddressAttribute::RoutePriority(tag) => is_tagged |= *tag == OURS_TOO,
             _ => {}
         }
     }
-    let origin = match is_tagged {
-        true => Origin::Ours,
-        false if !has_tags && is_without_route && left <= LIFETIME => Origin::Alike,
-        false => Origin::Foreign,
-    };
-    Some(Found {
+    let address = local.or(address)?;
+    let length = if address.is_ipv4() { 32 } else { 128 };
+    Some(Present {
         interface: message.header.index,
         address,
-        origin,
+        is_ours: is_tagged && message.header.prefix_len == length,
     })
-}
-
-/// Whether a kernel of this release reports the tags of addresses (IFA_PROTO): Linux 5.18 and later.
-fn keeps_tags(release: &str) -> bool {
-    let mut numbers = release.split(|letter: char| !letter.is_ascii_digit());
-    let mut next = || numbers.next().and_then(|number| number.parse::<u32>().ok());
-    (next(), next()) >= (Some(5), Some(18))
 }
 
 /// The answers of a kernel that has no IPv6, or not that table of routes.
@@ -400,8 +355,10 @@ const WITHOUT_TABLE: [i32; 5] = [
 ];
 /// A lifetime without an end.
 const FOREVER: u32 = u32::MAX;
-/// The tag of our addresses.
+/// The tag of our addresses, IFA_PROTO, which kernels keep since 5.18.
 const OURS: u8 = 0xba;
+/// The same for kernels since 4.18: the metric of the route of a network around the address, of which ours have none.
+const OURS_TOO: u32 = 0x0ba1_1a57;
 /// The kernel does a change within microseconds, or when it can have a lock.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// A table may have the routes of the whole Internet.
@@ -421,7 +378,6 @@ mod tests {
         let (_connection, handle, _) = new_connection().unwrap();
         let netlink = Netlink {
             handle,
-            has_tags: true,
             patience: Duration::from_millis(10),
         };
         let address = "192.0.2.1".parse().unwrap();
@@ -453,61 +409,45 @@ mod tests {
     }
 
     #[test]
-    fn kernels_keep_tags_since_5_18() {
-        for (release, keeps) in [
-            ("5.17.9-generic", false),
-            ("5.18.0", true),
-            ("5.4.0-1100-aws", false),
-            ("6.1.0-13-amd64", true),
-            ("4.18.0-477.el8", false),
-            ("", false),
+    fn an_address_is_ours_by_one_of_the_tags_and_of_another_length_it_is_not() {
+        let message = |length, tag: Option<u8>, metric: Option<u32>| {
+            let mut message = AddressMessageBuilder::<Ipv4Addr>::new()
+                .index(2)
+                .address(Ipv4Addr::new(192, 0, 2, 1), length)
+                .build();
+            let tag = tag.map(|tag| AddressAttribute::Protocol(AddressProtocol::Other(tag)));
+            let metric = metric.map(AddressAttribute::RoutePriority);
+            message.attributes.extend(tag.into_iter().chain(metric));
+            message
+        };
+        for (length, tag, metric, is_ours) in [
+            (32, Some(OURS), Some(OURS_TOO), true),
+            (32, Some(OURS), None, true),
+            (32, None, Some(OURS_TOO), true),
+            (32, Some(3), Some(100), false),
+            (32, None, None, false),
+            (24, None, None, false),
+            (24, Some(OURS), Some(OURS_TOO), false),
         ] {
-            assert_eq!(keeps_tags(release), keeps, "{release}");
+            let expected = Present {
+                interface: 2,
+                address: Ipv4Addr::new(192, 0, 2, 1).into(),
+                is_ours,
+            };
+            let found = present(&message(length, tag, metric));
+            assert_eq!(found, Some(expected), "{length} {tag:?} {metric:?}");
         }
     }
 
     #[test]
-    fn an_address_of_a_host_is_not_ours_though_it_looks_alike() {
-        let message = |tag: Option<u8>, flags, left| {
-            let mut message = AddressMessageBuilder::<Ipv4Addr>::new()
-                .index(2)
-                .address(Ipv4Addr::new(192, 0, 2, 1), 32)
-                .build();
-            let mut life = CacheInfo::default();
-            life.ifa_valid = left;
-            let tag = tag.map(|tag| AddressAttribute::Protocol(AddressProtocol::Other(tag)));
-            message.attributes.extend(tag);
-            let more = [
-                AddressAttribute::Flags(flags),
-                AddressAttribute::CacheInfo(life),
-            ];
-            message.attributes.extend(more);
-            message
-        };
-        let without_route = AddressFlags::Noprefixroute;
-        let none = AddressFlags::empty();
-        for (tag, flags, left, with_tags, without_tags) in [
-            (Some(OURS), without_route, 50, Origin::Ours, Origin::Ours),
-            (
-                None,
-                without_route,
-                u32::MAX,
-                Origin::Foreign,
-                Origin::Foreign,
-            ),
-            (None, without_route, 50, Origin::Foreign, Origin::Alike),
-            (None, none, 50, Origin::Foreign, Origin::Foreign),
-            (
-                Some(3),
-                without_route,
-                u32::MAX,
-                Origin::Foreign,
-                Origin::Foreign,
-            ),
-        ] {
-            let message = message(tag, flags, left);
-            assert_eq!(found(&message, true).unwrap().origin, with_tags);
-            assert_eq!(found(&message, false).unwrap().origin, without_tags);
-        }
+    fn of_a_link_between_two_hosts_the_own_address_counts() {
+        let [own, other]: [IpAddr; 2] = ["192.0.2.1", "192.0.2.2"].map(|one| one.parse().unwrap());
+        let mut message = AddressMessage::default();
+        message.header.prefix_len = 32;
+        message.attributes = vec![
+            AddressAttribute::Address(other),
+            AddressAttribute::Local(own),
+        ];
+        assert_eq!(present(&message).unwrap().address, own);
     }
 }
