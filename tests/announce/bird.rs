@@ -72,6 +72,21 @@ fn shown(router: &Host, words: &str) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
+/// The state of an address in the ack of a host.
+fn state(host: &Host, address: &str) -> Option<String> {
+    let ack = host.ack();
+    let status = ack
+        .split(&format!("{{\"address\":\"{address}\",\"state\":\""))
+        .nth(1)?;
+    Some(status.split('"').next()?.to_owned())
+}
+
+/// Whether the address is on `lo`, with this length.
+fn is_on_lo(host: &Host, address: &str) -> bool {
+    let shown = host.ip("-o address show dev lo");
+    shown.contains(&format!(" {address} "))
+}
+
 pub(crate) fn routes(place: &mut Place) {
     let Some(_session) = Session::start(place) else {
         return;
@@ -81,10 +96,7 @@ pub(crate) fn routes(place: &mut Place) {
     until("the router knows both", || {
         knows("198.51.100.7") && knows("198.51.100.8")
     });
-    let is_on_lo = |host: &Host, address: &str| {
-        let shown = host.ip("-o address show dev lo");
-        shown.contains(&format!(" {address}/32 "))
-    };
+    let is_on_lo = |host: &Host, address: &str| is_on_lo(host, &format!("{address}/32"));
     assert!(is_on_lo(&place.hosts[0], "198.51.100.7") && is_on_lo(&place.hosts[0], "198.51.100.8"));
     let all = shown("show route all");
     assert!(
@@ -138,13 +150,7 @@ pub(crate) fn withdrawal(place: &mut Place) {
     let shown = |words: &str| shown(&place.client, words);
     let knows = |address: &str| shown("show route").contains(&format!("{address}/32"));
     let host = &place.hosts[0];
-    let state = |address: &str| {
-        let ack = host.ack();
-        let status = ack
-            .split(&format!("{{\"address\":\"{address}\",\"state\":\""))
-            .nth(1)?;
-        Some(status.split('"').next()?.to_owned())
-    };
+    let state = |address: &str| state(host, address);
     let is = |address: &str, expected: &str| state(address).as_deref() == Some(expected);
     until("both are held, and the router knows them", || {
         ["198.51.100.7", "198.51.100.8"]
@@ -182,6 +188,155 @@ pub(crate) fn withdrawal(place: &mut Place) {
     until("nothing is announced", || is("198.51.100.7", "not-ready"));
 }
 
+/// What an earlier announcer told routers is in the ack, and on `lo`, until BIRD has withdrawn it and routers have heard of it.
+pub(crate) fn left(place: &mut Place) {
+    let Some(session) = Session::start(place) else {
+        return;
+    };
+    let served = ["198.51.100.7", "198.51.100.8"];
+    let client = &place.client;
+    let knows = |address: &str| shown(client, "show route").contains(&format!("{address}/32"));
+    let host = &mut place.hosts[0];
+    let is_held = |host: &Host, address: &str| state(host, address).as_deref() == Some("held");
+    let lines = FILE.lines().filter(|line| !line.contains(served[1]));
+    let without = lines.collect::<Vec<_>>().join("\n");
+    let l2 = FILE.replacen("198.51.100.8, mode: bgp", "198.51.100.8, mode: l2", 1);
+    assert_ne!(l2, FILE);
+    for (file, keeps_ack, after) in [
+        (&without, true, None),
+        // What it wrote for BIRD says the same.
+        (&without, false, None),
+        (&l2, true, Some("no-interface")),
+    ] {
+        host.write(FILE);
+        until("both are held, and the router knows them", || {
+            served.iter().all(|one| is_held(host, one) && knows(one))
+        });
+        session.own.signal("STOP");
+        host.kill();
+        let before = host.ack();
+        if !keeps_ack {
+            fs::remove_file(host.path("announce-ack.json")).expect("an ack");
+        }
+        host.announce(file);
+        until("the ack is the next one's", || {
+            !host.ack().is_empty() && host.ack() != before
+        });
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_millis(2_500) {
+            assert!(is_held(host, served[1]), "{}", host.ack());
+            assert!(is_on_lo(host, "198.51.100.8/32"));
+            pause(Duration::from_millis(20));
+        }
+        session.own.signal("CONT");
+        until("BIRD has withdrawn it, and it is not on lo", || {
+            state(host, served[1]).as_deref() == after && !is_on_lo(host, "198.51.100.8/32")
+        });
+        until("the router knows the other one alone", || {
+            knows(served[0]) && !knows(served[1]) && is_held(host, served[0])
+        });
+    }
+}
+
+/// An address that something else put on `lo`, with whatever length, serves and stays there. One that an earlier announcer left there is
+/// removed, also where the kernel kept its metric alone.
+pub(crate) fn on_lo_before(place: &mut Place) {
+    let lo = ["198.51.100.7/24", "2001:db8:7::7/64"];
+    place.hosts[0].ip(&format!("address add {} dev lo", lo[0]));
+    place.hosts[0].ip(&format!("address add {} dev lo nodad", lo[1]));
+    let left = format!("198.51.100.9/32 dev lo noprefixroute metric {OURS}");
+    place.hosts[0].ip(&format!("address add {left}"));
+    let Some(_session) = Session::start(place) else {
+        return;
+    };
+    let host = &mut place.hosts[0];
+    until("what an earlier one left is gone", || {
+        !is_on_lo(host, "198.51.100.9/32")
+    });
+    let line = "- {address: \"2001:db8:7::7\", mode: bgp, nodes: [edge1]}\n";
+    host.write(&FILE.replacen("addresses:\n", &format!("addresses:\n{line}"), 1));
+    until("one is held, and the ack says whose it is", || {
+        let is_held = state(host, "198.51.100.7").as_deref() == Some("held");
+        is_held && host.ack().contains("something else put it on lo")
+    });
+    // The router has no session of IPv6.
+    until("BIRD has the one of IPv6", || {
+        let config = fs::read_to_string(host.path("bird.conf")).unwrap_or_default();
+        config.contains("route 2001:db8:7::7/128 ")
+            && host.ack().contains("BIRD has it, and has no session")
+    });
+    until("the router knows it", || {
+        shown(&place.client, "show route").contains("198.51.100.7/32")
+    });
+    host.signal("TERM");
+    until("it ended", || host.has_ended());
+    assert!(lo.iter().all(|one| is_on_lo(host, one)));
+    assert!(!is_on_lo(host, "198.51.100.8/32"));
+}
+
+/// What somebody does to BIRD by hand does not stay.
+pub(crate) fn by_hand(place: &mut Place) {
+    let Some(_session) = Session::start(place) else {
+        return;
+    };
+    let (host, client) = (&place.hosts[0], &place.client);
+    let knows = || shown(client, "show route").contains("198.51.100.7/32");
+    let has = || shown(host, "show route table ballast_ipv4").contains("198.51.100.7/32");
+    until("the router knows it", knows);
+    host.write(&FILE.replace("ready: true", "ready: false"));
+    until("it is withdrawn", || !knows());
+    host.write(FILE);
+    until("the router knows it again", knows);
+    let said = shown(host, "configure undo");
+    assert!(said.contains("Reconfigured"), "{said}");
+    until("BIRD has the route again", has);
+    let path = host.path("bird.conf");
+    let ours = fs::read_to_string(&path).expect("a file");
+    let other = ours.replace("    route 198.51.100.7/32 blackhole;\n", "");
+    assert_ne!(other, ours);
+    fs::write(&path, other).expect("a file");
+    let said = shown(host, "configure");
+    assert!(said.contains("Reconfigured"), "{said}");
+    until("BIRD has our file and the route again", || {
+        fs::read_to_string(&path).is_ok_and(|text| text == ours) && has()
+    });
+    until("the router knows it", knows);
+}
+
+/// A thousand addresses, a BIRD that is killed while they are held, and their end.
+pub(crate) fn many(place: &mut Place) {
+    let Some(mut session) = Session::start(place) else {
+        return;
+    };
+    let (host, client) = (&place.hosts[0], &place.client);
+    let each = (0..1_000).map(|number| (number / 250, number % 250 + 1));
+    let lines = each.map(|(high, low)| {
+        format!("- {{address: 198.18.{high}.{low}, mode: bgp, nodes: [edge1]}}\n")
+    });
+    let lines: String = lines.collect();
+    host.write(&FILE.replacen("addresses:\n", &format!("addresses:\n{lines}"), 1));
+    let held = || host.ack().matches("\"state\":\"held\"").count();
+    let all_are_known = || shown(client, "show route count").contains("1002 of 1002 routes");
+    until("all are held, and the router knows them", || {
+        held() == 1_002 && all_are_known()
+    });
+    session.own.kill();
+    until("none is announced", || held() == 0);
+    session.own = Bird::start(host);
+    let begun = Instant::now();
+    until("all are held again, and the router knows them", || {
+        held() == 1_002 && all_are_known()
+    });
+    println!("held {:?} after the start of BIRD", begun.elapsed());
+    host.write(FILE);
+    until("the rest is neither in the ack nor on lo", || {
+        held() == 2
+            && !host.ack().contains("198.18.")
+            && !host.ip("-o address show dev lo").contains("198.18.")
+    });
+    assert!(shown(client, "show route count").contains("2 of 2 routes"));
+}
+
 /// A host with BGP loses its power: when the router sends nothing to it any more.
 pub(crate) fn figures(place: &mut Place) {
     let Some(_session) = Session::start(place) else {
@@ -206,6 +361,9 @@ pub(crate) fn figures(place: &mut Place) {
     let [_, _, most] = figures::told("BGP, a host loses its power: its route is there for", times);
     assert!(most <= Duration::from_millis(500));
 }
+
+/// The metric by which a kernel without tags knows the addresses of the announcer.
+pub(crate) const OURS: u32 = 0x0ba1_1a57;
 
 fn bird() -> String {
     std::env::var("BIRD").unwrap_or_else(|_| "bird".to_owned())
@@ -248,6 +406,3 @@ bgp:
   advertisements:
   - {communities: [\"64512:7\", \"large:64512:1:2\"]}
 ";
-/// The metric by which a kernel without tags knows the addresses of the announcer.
-pub(crate) const OURS: u32 = 0x0ba1_1a57;
-

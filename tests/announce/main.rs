@@ -84,6 +84,22 @@ fn main() -> ExitCode {
             bird::withdrawal,
         ),
         trial(
+            "what_an_earlier_announcer_told_routers_is_held_until_bird_has_withdrawn_it",
+            bird::left,
+        ),
+        trial(
+            "an_address_that_something_else_put_on_lo_serves_and_stays",
+            bird::on_lo_before,
+        ),
+        trial(
+            "a_thousand_addresses_are_held_again_by_a_bird_that_was_killed",
+            bird::many,
+        ),
+        trial(
+            "what_somebody_does_to_bird_by_hand_does_not_stay",
+            bird::by_hand,
+        ),
+        trial(
             "a_router_of_frr_shares_out_over_both_hosts_that_serve",
             frr::routes,
         ),

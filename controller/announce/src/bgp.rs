@@ -12,10 +12,11 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
-pub use control::{Reply, Sessions, read_reply, read_sessions};
+pub use control::{Reply, Sessions, Taken, read_reply, read_sessions};
 pub use routes::Routes;
 
 use crate::file::{Advertisement, Bfd, Bgp, Community, Peer};
+use crate::key::digest_of;
 
 /// The configuration for these addresses, which this node can serve. The same addresses in any order give the same text.
 #[must_use]
@@ -30,7 +31,7 @@ pub fn configuration(bgp: &Bgp, addresses: &[IpAddr]) -> String {
         of_it.map(|address| prefix(*address, one))
     });
     let prefixes: BTreeSet<IpNet> = prefixes.collect();
-    let mut text = format!("{HEAD}router id {};\n", bgp.router_id);
+    let mut text = format!("router id {};\n", bgp.router_id);
     text.push_str("\nprotocol device {\n}\n");
     if bgp.peers.iter().any(|peer| peer.bfd.is_some()) {
         text.push_str("\nprotocol bfd {\n}\n");
@@ -43,7 +44,29 @@ pub fn configuration(bgp: &Bgp, addresses: &[IpAddr]) -> String {
         let export = exported(peer, advertisements, addresses);
         text.push_str(&session(bgp, peer, &export));
     }
-    text
+    let mark = digest_of(text.as_bytes());
+    format!("{HEAD}log stderr all;\ndefine {MARK} = \"{mark}\";\n{text}")
+}
+
+/// The mark of a configuration: a constant in it, by which BIRD says whether it is the one that BIRD runs by.
+#[must_use]
+pub fn mark_of(text: &str) -> Option<&str> {
+    let mut lines = text.lines();
+    lines.find_map(|line| {
+        let rest = line.strip_prefix("define ")?.strip_prefix(MARK)?;
+        rest.strip_prefix(" = \"")?.strip_suffix("\";")
+    })
+}
+
+/// The routes in a configuration that an earlier process wrote. In one of somebody else there are none.
+#[must_use]
+pub fn routes_in(text: &str) -> Vec<IpNet> {
+    let own = text.strip_prefix(HEAD).unwrap_or_default();
+    let routes = own.lines().filter_map(|line| {
+        let route = line.strip_prefix(ROUTE)?.strip_suffix(BLACKHOLE)?;
+        route.parse().ok()
+    });
+    routes.collect()
 }
 
 /// Whether the peer is told of the address, if this node can serve it.
@@ -104,7 +127,7 @@ fn prefix(address: IpAddr, advertisement: &Advertisement) -> IpNet {
 fn routes(family: &str, prefixes: &[&IpNet]) -> String {
     let routes = prefixes
         .iter()
-        .map(|prefix| format!("    route {prefix} blackhole;\n"));
+        .map(|prefix| format!("{ROUTE}{prefix}{BLACKHOLE}\n"));
     let routes: String = routes.collect();
     format!(
         "
@@ -228,4 +251,10 @@ fn added(community: Community) -> String {
 /// The beginning of the names of sessions in BIRD.
 pub const PREFIX: &str = "ballast.";
 
-const HEAD: &str = "# Written by ballast-controller announce, and written again when anything changes.\nlog stderr all;\n";
+/// The name of the mark of a configuration.
+pub(crate) const MARK: &str = "mark_of_ballast";
+
+const HEAD: &str =
+    "# Written by ballast-controller announce, and written again when anything changes.\n";
+const ROUTE: &str = "    route ";
+const BLACKHOLE: &str = " blackhole;";

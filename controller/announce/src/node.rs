@@ -29,7 +29,7 @@ use members::Group;
 use routers::Routers;
 use saying::standing_of;
 
-use crate::ack::Status;
+use crate::ack::{State as AckState, Status};
 use crate::file::{Address, Announce, Mode};
 use crate::frames::Mac;
 use crate::key::Keys;
@@ -47,8 +47,8 @@ pub struct Node {
     members: Option<Group>,
     routers: Routers,
     loopback: Loopback,
-    /// The addresses that routers were to know last.
-    told: Vec<IpAddr>,
+    /// The addresses that routers were to know last, where that was known.
+    told: Option<Vec<IpAddr>>,
     career: Career,
     network: Network,
     data_plane: DataPlane,
@@ -108,7 +108,7 @@ impl Node {
             members: group,
             routers: Routers::default(),
             loopback: Loopback::default(),
-            told: Vec::new(),
+            told: None,
             network: Network::default(),
             data_plane: data_plane_of(&file).unwrap_or(DataPlane::Unready),
             is_leaving: false,
@@ -333,20 +333,32 @@ impl Node {
     /// The state of each address, in the order of the file, and of those that BIRD has still to withdraw.
     #[must_use]
     pub fn statuses(&self) -> Vec<Status> {
+        let leaving = self.routers.leaving();
         let addresses = self.file.addresses.iter();
-        let entries = addresses.filter_map(|one| self.entries.get(one.address));
-        let statuses = entries.map(|entry| &entry.status);
-        statuses.chain(self.routers.leaving()).cloned().collect()
+        let statuses = addresses.filter_map(|one| {
+            let status = &self.entries.get(one.address)?.status;
+            // BIRD may still tell of one that is announced otherwise now.
+            let told = leaving.get(&one.address);
+            let told = told.filter(|_| status.state != AckState::Held);
+            Some(told.unwrap_or(status))
+        });
+        let more = leaving.values();
+        let more = more.filter(|status| !self.entries.contains(status.address));
+        statuses.chain(more).cloned().collect()
     }
 
-    /// The addresses that routers are to know.
+    /// The addresses that routers are to know. `None`: that depends on the addresses on `lo`, which are not known yet.
     #[must_use]
-    pub fn for_routers(&self) -> Vec<IpAddr> {
+    pub fn for_routers(&self) -> Option<Vec<IpAddr>> {
         let addresses = self.file.addresses.iter();
         let served = addresses.filter(|one| one.mode == Mode::Bgp && self.serves(one));
+        let mut served: Vec<IpAddr> = served.map(|one| one.address).collect();
+        if !self.has_looked && !served.is_empty() {
+            return None;
+        }
         // Routers lead nobody to a host that would drop what comes.
-        let served = served.filter(|one| self.loopback.has(one.address));
-        served.map(|one| one.address).collect()
+        served.retain(|address| self.loopback.has(*address));
+        Some(served)
     }
 
     /// The addresses that this node holds on an interface.
@@ -368,12 +380,6 @@ impl Node {
     #[must_use]
     pub fn counters(&self) -> &Counters {
         &self.counters
-    }
-
-    /// Whether it is known what routers are to know: the addresses on interfaces are, or none is to be served.
-    #[must_use]
-    pub fn knows_for_routers(&self) -> bool {
-        self.has_looked || self.is_leaving
     }
 
     /// Whether this node serves the address now.

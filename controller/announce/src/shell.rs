@@ -18,9 +18,8 @@ mod netlink;
 mod packets;
 mod sys;
 
-use std::collections::BTreeSet;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -206,8 +205,8 @@ struct Reporter {
     warning: Option<String>,
     shown: watch::Sender<Arc<Shown>>,
     bird: bird::Link,
-    /// The last ack of an earlier process.
-    before: Option<Ack>,
+    /// The addresses of which an earlier process told routers. BIRD goes on with them until this process has a file.
+    told: Vec<Status>,
 }
 
 impl Reporter {
@@ -216,9 +215,11 @@ impl Reporter {
         let path = options.ack.clone().unwrap_or(beside);
         let before = files::content(&path, MOST_OF_ACK).unwrap_or_default();
         let before: Option<Ack> = serde_json::from_slice(&before).ok();
-        let told = held(before.as_ref()).filter(|status| status.mode == Some(Mode::Bgp));
-        let told = told.map(|status| status.address).collect();
-        let bird = bird::Link::open(options.file.clone(), told);
+        let statuses = before.into_iter().flat_map(|ack| ack.addresses);
+        let told = statuses.filter(|one| (one.state, one.mode) == (State::Held, Some(Mode::Bgp)));
+        let told: Vec<Status> = told.collect();
+        let addresses = told.iter().map(|one| one.address).collect();
+        let bird = bird::Link::open(options.file.clone(), addresses);
         let disk = Disk::start(options.file.clone(), path);
         let (disk, found) =
             disk.map_err(Failure::of("a thread", "see the limits of this process"))?;
@@ -229,16 +230,9 @@ impl Reporter {
             warning: None,
             shown: watch::Sender::default(),
             bird,
-            before,
+            told,
         };
         Ok((reporter, found))
-    }
-
-    /// The addresses that this node held when the last ack was written, by this process or an earlier one.
-    fn held_before(&self) -> BTreeSet<IpAddr> {
-        let shown = self.shown.borrow();
-        let last = shown.ack.as_ref().or(self.before.as_ref());
-        held(last).map(|status| status.address).collect()
     }
 
     /// A file is in force.
@@ -276,7 +270,8 @@ impl Reporter {
         self.refused = Some(problems.to_vec());
         let shown = Arc::clone(&self.shown.borrow());
         let statuses = shown.ack.as_ref().map(|ack| ack.addresses.clone());
-        self.report(statuses.unwrap_or_default(), |_| {});
+        let statuses = statuses.unwrap_or_else(|| self.told.clone());
+        self.report(statuses, |_| {});
     }
 
     /// Has the ack written if it is another one.
@@ -298,12 +293,6 @@ impl Reporter {
         more(&mut shown);
         self.shown.send_replace(Arc::new(shown));
     }
-}
-
-/// The addresses that were held by this ack.
-fn held(ack: Option<&Ack>) -> impl Iterator<Item = &Status> {
-    let statuses = ack.into_iter().flat_map(|ack| &ack.addresses);
-    statuses.filter(|status| status.state == State::Held)
 }
 
 /// The bytes of an ack at most: it says more of an address than the file.

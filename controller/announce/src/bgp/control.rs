@@ -11,13 +11,46 @@ pub struct Reply {
     lines: Vec<(u16, String)>,
 }
 
+/// What became of a configuration that BIRD was asked to take.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Taken {
+    /// BIRD runs by it.
+    Whole,
+    /// BIRD is busy: it begins to run by it, or has put it off until it runs by the one before.
+    Busy,
+    /// BIRD has not taken it, and says why.
+    Not(String),
+}
+
 impl Reply {
-    /// Why it says no. Codes from 8000 are errors while it ran, codes from 9000 errors in the command.
+    /// Reads an answer to `configure`, or to `configure check`.
     #[must_use]
-    pub fn error(&self) -> Option<&str> {
+    pub fn taken(&self) -> Taken {
+        match self.lines.last() {
+            Some((RECONFIGURED | CONFIGURATION_OK, _)) => Taken::Whole,
+            Some((IN_PROGRESS | QUEUED, _)) => Taken::Busy,
+            Some((SHUTTING_DOWN, _)) => {
+                let why = "BIRD shuts down, and takes no configuration any more; start it again";
+                Taken::Not(why.to_owned())
+            }
+            Some((_, why)) => Taken::Not(why.clone()),
+            None => Taken::Not(String::new()),
+        }
+    }
+
+    /// Whether an answer to `configure status` says that BIRD does not run by its configuration yet.
+    #[must_use]
+    pub fn is_busy(&self) -> bool {
+        let mut codes = self.lines.iter().map(|(code, _)| *code);
+        codes.any(|code| [IN_PROGRESS, QUEUED].contains(&code))
+    }
+
+    /// The value in an answer to `eval`. `None`: BIRD does not know the word that it was asked for.
+    #[must_use]
+    pub fn value(&self) -> Option<&str> {
         let mut lines = self.lines.iter();
-        let error = lines.find(|(code, _)| *code >= FIRST_ERROR);
-        error.map(|(_, line)| line.as_str())
+        let value = lines.find(|(code, _)| *code == VALUE);
+        value.map(|(_, value)| value.as_str())
     }
 }
 
@@ -84,6 +117,12 @@ fn is_time(word: &str) -> bool {
     word.starts_with(|letter: char| letter.is_ascii_digit())
 }
 
-const FIRST_ERROR: u16 = 8000;
+/// The codes of BIRD's answers (doc/reply_codes of its source).
+const RECONFIGURED: u16 = 3;
+const IN_PROGRESS: u16 = 4;
+const QUEUED: u16 = 5;
+const SHUTTING_DOWN: u16 = 6;
+const CONFIGURATION_OK: u16 = 20;
+const VALUE: u16 = 23;
 const PROTOCOL: u16 = 1002;
 const BFD: u16 = 1020;

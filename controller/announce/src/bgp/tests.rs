@@ -19,9 +19,29 @@ fn addresses(all: &[&str]) -> Vec<IpAddr> {
 fn the_full_example_has_this_configuration() {
     let bgp = bgp_of(FULL);
     let text = configuration(&bgp, &addresses(&["198.51.100.7", "2001:db8::7"]));
-    assert_eq!(text, EXPECTED);
+    let mark = mark_of(&text).unwrap();
+    assert_eq!(text, EXPECTED.replace("sha256:MARK", mark));
     let turned = configuration(&bgp, &addresses(&["2001:db8::7", "198.51.100.7"]));
     assert_eq!(turned, text);
+}
+
+#[test]
+fn a_configuration_is_known_by_its_mark_and_its_routes_are_read_back() {
+    let bgp = bgp_of(FULL);
+    let [one, other] = [&["198.51.100.7", "2001:db8::7"][..], &["198.51.100.7"]]
+        .map(|all| configuration(&bgp, &addresses(all)));
+    assert_ne!(mark_of(&one), mark_of(&other));
+    assert!(mark_of(&one).is_some_and(|mark| mark.starts_with("sha256:")));
+    assert_eq!(mark_of("define other = \"sha256:ab\";\n"), None);
+    let routes = |text: &str| {
+        let routes = routes_in(text).into_iter().map(|one| one.to_string());
+        routes.collect::<Vec<_>>()
+    };
+    assert_eq!(routes(&one), ["198.51.100.7/32", "2001:db8::7/128"]);
+    assert_eq!(routes(&other), ["198.51.100.7/32"]);
+    let of_somebody_else = other.replacen("ballast", "somebody", 1);
+    assert_eq!(routes(&of_somebody_else), Vec::<String>::new());
+    assert_eq!(routes(""), Vec::<String>::new());
 }
 
 #[test]
@@ -33,6 +53,7 @@ fn a_session_without_a_hold_time_keeps_nothing_alive() {
 
 const EXPECTED: &str = r#"# Written by ballast-controller announce, and written again when anything changes.
 log stderr all;
+define mark_of_ballast = "sha256:MARK";
 router id 10.0.0.1;
 
 protocol device {
@@ -229,11 +250,51 @@ fn an_answer_of_bird_is_read_once_it_is_whole() {
     for length in 0..answer.len() {
         assert_eq!(read_reply(answer.get(..length).unwrap()), None, "{length}");
     }
-    let error = read_reply(answer).unwrap();
-    assert_eq!(error.error(), Some("bird.conf:3:1 syntax error"));
-    let good = read_reply("0002-Reading configuration from bird.conf\n0003 Reconfigured\n");
-    assert_eq!(good.unwrap().error(), None);
     assert_eq!(read_reply("nonsense\n"), None);
+    let not = |why: &str| Taken::Not(why.to_owned());
+    let shuts_down = "BIRD shuts down, and takes no configuration any more; start it again";
+    for (last, expected) in [
+        ("0003 Reconfigured", Taken::Whole),
+        ("0020 Configuration OK", Taken::Whole),
+        ("0004 Reconfiguration in progress", Taken::Busy),
+        (
+            "0005 Reconfiguration already in progress, queueing new config",
+            Taken::Busy,
+        ),
+        (
+            "0006 Reconfiguration ignored, shutting down",
+            not(shuts_down),
+        ),
+        ("0017 removing queued config", not("removing queued config")),
+        ("0019 Nothing to do", not("Nothing to do")),
+        (
+            "8002 bird.conf:3:1 syntax error",
+            not("bird.conf:3:1 syntax error"),
+        ),
+        ("8007 Access denied", not("Access denied")),
+        ("9001 syntax error", not("syntax error")),
+    ] {
+        let text = format!("0002-Reading configuration from bird.conf\n{last}\n");
+        assert_eq!(read_reply(&text).unwrap().taken(), expected, "{last}");
+    }
+    for (text, is_busy) in [
+        ("0003-Daemon is up and running\n0000 \n", false),
+        ("0004-Reconfiguration in progress\n0000 \n", true),
+        (
+            "0005-Reconfiguration in progress, next one enqueued\n0022-Undo in 3 s\n0000 \n",
+            true,
+        ),
+        ("0006-Shutdown in progress\n0000 \n", false),
+        ("9001 syntax error\n", false),
+    ] {
+        assert_eq!(read_reply(text).unwrap().is_busy(), is_busy, "{text}");
+    }
+    let value = |text: &str| read_reply(text).unwrap().value().map(str::to_owned);
+    assert_eq!(value("0023 sha256:ab\n"), Some("sha256:ab".to_owned()));
+    assert_eq!(
+        value("9001 syntax error, unexpected CF_SYM_UNDEFINED\n"),
+        None
+    );
 }
 
 #[test]

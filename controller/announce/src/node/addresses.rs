@@ -48,6 +48,10 @@ impl Node {
             if !self.entries.contains(one.address) {
                 self.begin_entry(now, one, place, chosen);
             }
+            match one.mode {
+                Mode::L2 => self.withdraw(one.address),
+                Mode::Bgp => self.come_back(one.address),
+            }
             let before = self.entries.change(one.address, |entry| {
                 entry.place = place;
                 entry.status.mode = Some(one.mode);
@@ -63,14 +67,14 @@ impl Node {
     }
 
     fn begin_entry(&mut self, now: Duration, one: &Address, place: usize, interface: Option<u32>) {
-        let status = self.back(one.address).unwrap_or_else(|| Status {
+        let status = Status {
             address: one.address,
             state: AckState::NotReady,
             owner: None,
             since: self.wall(now),
             detail: String::new(),
             mode: Some(one.mode),
-        });
+        };
         let entry = Entry::new(interface, place, status);
         self.entries.insert(one.address, entry);
     }
@@ -442,11 +446,12 @@ impl Node {
         }
     }
 
-    /// Whether the interface is still the one for the address. Else the address may come back on another one, and its connections with it.
+    /// Whether the interface is still the one for the address. Else the address may come back on another one, as `lo`, and its connections
+    /// with it.
     fn is_chosen(&self, interface: u32, address: IpAddr) -> bool {
         self.in_file(address).is_none_or(|one| {
             let chosen = self.network.choose(address, &one.interface);
-            chosen.is_some_and(|chosen| chosen.index == interface)
+            one.mode == Mode::L2 && chosen.is_some_and(|chosen| chosen.index == interface)
         })
     }
 
@@ -551,7 +556,7 @@ impl Node {
     }
 
     /// Milliseconds since 1970.
-    fn wall(&self, now: Duration) -> u64 {
+    pub(super) fn wall(&self, now: Duration) -> u64 {
         let passed = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
         self.epoch.saturating_add(passed)
     }

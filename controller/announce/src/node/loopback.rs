@@ -28,6 +28,16 @@ impl Loopback {
         self.there.contains(&address)
     }
 
+    /// Whether this program put it there, and is to remove it.
+    pub(super) fn has_ours(&self, address: IpAddr) -> bool {
+        self.ours.contains(&address)
+    }
+
+    /// The addresses that this program put there.
+    pub(super) fn ours(&self) -> impl Iterator<Item = IpAddr> {
+        self.ours.iter().copied()
+    }
+
     /// Why the address is not there.
     pub(super) fn why_not(&self, address: IpAddr) -> String {
         match self.refused.get(&address) {
@@ -67,8 +77,14 @@ impl Loopback {
     }
 
     /// What brings `lo` in line with what is wanted there. `is_served`: what still comes is answered, so that an address stays until
-    /// routers have heard of its withdrawal.
-    fn follow(&mut self, now: Duration, wanted: &BTreeSet<IpAddr>, is_served: bool) -> Vec<Action> {
+    /// routers have heard of its withdrawal. `is_elsewhere`: it is on another interface, too, so that its connections go on.
+    fn follow(
+        &mut self,
+        now: Duration,
+        wanted: &BTreeSet<IpAddr>,
+        is_served: bool,
+        is_elsewhere: impl Fn(IpAddr) -> bool,
+    ) -> Vec<Action> {
         let interface = LOOPBACK;
         let is_due = |address: &&IpAddr| {
             !self.there.contains(address)
@@ -85,41 +101,52 @@ impl Loopback {
         let lasts = if is_served { LINGER } else { Duration::ZERO };
         let is_over =
             |address: &IpAddr| now >= *self.lingers.entry(*address).or_insert(now + lasts);
-        let old: Vec<IpAddr> = unwanted.into_iter().filter(is_over).collect();
+        let old: BTreeSet<IpAddr> = unwanted.into_iter().filter(is_over).collect();
         self.lingers.retain(|address, _| !old.contains(address));
         self.ours.retain(|address| !old.contains(address));
         self.there.retain(|address| !old.contains(address));
         let remove = old.into_iter().map(|address| Action::Remove {
             interface,
             address,
-            connections: Connections::EndFirst,
+            connections: match is_elsewhere(address) {
+                true => Connections::Stay,
+                false => Connections::EndFirst,
+            },
         });
         add.chain(remove).collect()
     }
 }
 
 impl Node {
-    /// Has the addresses on `lo` that are served, and those of which BIRD may still tell.
+    /// Has the addresses on `lo` that are served, and those of ours of which BIRD may still tell.
     pub(super) fn settle_loopback(&mut self, now: Duration) {
-        if !self.has_looked {
-            return;
+        if self.has_looked {
+            self.follow_loopback(now);
         }
-        let told = self
-            .file
-            .addresses
-            .iter()
-            .filter(|one| one.mode == Mode::Bgp);
-        let told = told.filter(|one| self.serves(one) || self.routers.may_have(one.address));
-        // BIRD may tell of one that left the file while no announcer ran, or that is announced otherwise now.
-        let ours = self.loopback.ours.iter().copied();
-        let still = ours.filter(|address| self.routers.may_have(*address));
-        let wanted = told.map(|one| one.address).chain(still).collect();
-        let is_served = self.data_plane != DataPlane::Gone;
-        let acts = self.loopback.follow(now, &wanted, is_served);
-        self.actions.extend(acts);
+        self.note_leaving(now);
         let told = self.for_routers();
         self.noted += u64::from(self.told != told);
         self.told = told;
+    }
+
+    fn follow_loopback(&mut self, now: Duration) {
+        let told = self.file.addresses.iter();
+        let served = told.filter(|one| one.mode == Mode::Bgp && self.serves(one));
+        // BIRD may tell of one that left the file while no announcer ran, or that is announced otherwise now.
+        let ours = self.loopback.ours();
+        let still = ours.filter(|address| self.routers.may_have(*address));
+        let wanted = served.map(|one| one.address).chain(still).collect();
+        let is_served = self.data_plane != DataPlane::Gone;
+        let is_elsewhere = |address| {
+            let entry = self.entries.get(address);
+            entry.is_some_and(|entry| entry.l2.is_held())
+        };
+        let acts = self.loopback.follow(now, &wanted, is_served, is_elsewhere);
+        let is_left = acts.iter().any(|act| matches!(act, Action::Remove { .. }));
+        self.actions.extend(acts);
+        if is_left {
+            self.note_all_told(now);
+        }
     }
 
     /// Until when an address stays on `lo` that BIRD has withdrawn.
@@ -155,6 +182,16 @@ mod tests {
         }
     }
 
+    /// The actions where none of the addresses is on another interface.
+    fn follow(
+        lo: &mut Loopback,
+        now: Duration,
+        wanted: &BTreeSet<IpAddr>,
+        is_served: bool,
+    ) -> Vec<Action> {
+        lo.follow(now, wanted, is_served, |_| false)
+    }
+
     #[test]
     fn what_is_wanted_is_asked_for_once_and_what_is_not_goes_if_it_is_ours() {
         let wanted: BTreeSet<IpAddr> = ["192.0.2.1", "192.0.2.2", "192.0.2.3"]
@@ -172,9 +209,9 @@ mod tests {
             address: "192.0.2.8".parse().unwrap(),
             connections: Connections::EndFirst,
         };
-        let first = lo.follow(Duration::ZERO, &wanted, false);
+        let first = follow(&mut lo, Duration::ZERO, &wanted, false);
         assert_eq!(first, [add("192.0.2.2"), add("192.0.2.3"), old]);
-        assert_eq!(lo.follow(Duration::ZERO, &wanted, false), []);
+        assert_eq!(follow(&mut lo, Duration::ZERO, &wanted, false), []);
 
         // One is refused, and tried again later, or when something changes for it. The other one was removed by something else.
         let third = "192.0.2.3".parse().unwrap();
@@ -183,12 +220,12 @@ mod tests {
         let seen = [present("192.0.2.1", false)];
         lo.look(Duration::from_secs(2), &seen);
         assert_eq!(
-            lo.follow(Duration::ZERO, &wanted, false),
+            follow(&mut lo, Duration::ZERO, &wanted, false),
             [add("192.0.2.2")]
         );
         lo.look(Duration::from_secs(12), &seen);
         assert_eq!(
-            lo.follow(Duration::ZERO, &wanted, false),
+            follow(&mut lo, Duration::ZERO, &wanted, false),
             [add("192.0.2.2"), add("192.0.2.3")]
         );
     }
@@ -200,15 +237,25 @@ mod tests {
         let second = Duration::from_secs;
         let mut lo = Loopback::default();
         lo.look(second(0), &[present("192.0.2.1", true)]);
-        assert_eq!(lo.follow(second(1), &none, true), []);
+        assert_eq!(follow(&mut lo, second(1), &none, true), []);
         assert_eq!(lo.deadline(), Some(second(2)));
         // It is served again.
-        assert_eq!(lo.follow(second(1), &wanted, true), []);
+        assert_eq!(follow(&mut lo, second(1), &wanted, true), []);
         assert_eq!(lo.deadline(), None);
-        lo.follow(second(3), &none, true);
-        assert_eq!(lo.follow(second(4), &none, true).len(), 1);
+        follow(&mut lo, second(3), &none, true);
+        assert_eq!(follow(&mut lo, second(4), &none, true).len(), 1);
         assert_eq!(lo.deadline(), None);
         lo.look(second(5), &[present("192.0.2.1", true)]);
-        assert_eq!(lo.follow(second(5), &none, false).len(), 1);
+        assert_eq!(follow(&mut lo, second(5), &none, false).len(), 1);
+        // One that is on another interface by now keeps its connections.
+        lo.look(second(6), &[present("192.0.2.1", true)]);
+        let address = "192.0.2.1".parse().unwrap();
+        let remove = Action::Remove {
+            interface: LOOPBACK,
+            address,
+            connections: Connections::Stay,
+        };
+        let acts = lo.follow(second(6), &none, false, |one| wanted.contains(&one));
+        assert_eq!(acts, [remove]);
     }
 }

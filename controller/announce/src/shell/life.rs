@@ -12,8 +12,8 @@ use tokio::net::UdpSocket;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{sleep, sleep_until};
-use super::admin::Router;
 
+use super::admin::Router;
 use super::bird::Told;
 use super::files::{Wanted, beside};
 use super::kernel::{Kernel, Look, Refusal, Worker, has_finished, send};
@@ -112,7 +112,7 @@ pub(super) async fn live(
                 life.see(kernel);
             }
             // What it says is taken before the next report.
-            Ok(()) = bird.changed() => {}
+            heard = bird.changed() => heard.map_err(|_| bird_ended())?,
             () = source.watch.changed() => life.reporter.look(),
             new = source.found.recv() => found = Some(new.ok_or_else(files_ended)?),
             _ = look.tick() => is_time = true,
@@ -190,6 +190,7 @@ fn open<'r>(
     });
     let worker = tokio::spawn(worker.act(acting, refused));
     reporter.take(wanted);
+    reporter.bird.go_on(wanted.file.bgp.as_ref());
     let mut life = Life {
         node,
         begun,
@@ -313,8 +314,8 @@ impl Life<'_> {
     fn hear_bird(&mut self) {
         let said = self.reporter.bird.said();
         self.node
-            .set_routers(self.now(), &said.routes, &said.sessions);
-        self.sessions = said.sessions;
+            .set_routers(self.now(), &said.routes, said.sessions.as_ref());
+        self.sessions = said.sessions.unwrap_or_default();
     }
 
     fn report(&mut self) {
@@ -327,12 +328,11 @@ impl Life<'_> {
         self.reported_at = self.now();
         self.is_decided |= self.reported_at >= DECIDED_AFTER;
         // BIRD may still tell what an earlier process decided: until this one has, it goes on to.
-        if self.is_decided && self.node.knows_for_routers() {
-            let told = Told {
-                bgp: self.node.file().bgp.clone(),
-                addresses: self.node.for_routers(),
-            };
-            self.reporter.bird.tell(told);
+        if self.is_decided
+            && let Some(addresses) = self.node.for_routers()
+        {
+            let bgp = self.node.file().bgp.clone();
+            self.reporter.bird.tell(Told { bgp, addresses });
         }
         let (node, reporter, sessions) = (&self.node, &mut self.reporter, &self.sessions);
         reporter.report(node.statuses(), |shown| {
@@ -467,6 +467,11 @@ async fn lost(tasks: &mut JoinSet<io::Error>, worker: &mut JoinHandle<()>) -> Fa
 /// The thread of the files has ended by a panic.
 pub(super) fn files_ended() -> Failure {
     ended_task(io::Error::other("the thread of the files ended"))
+}
+
+/// The thread that speaks with BIRD has ended by a panic, or could not be started.
+fn bird_ended() -> Failure {
+    ended_task(io::Error::other("the thread that speaks with BIRD ended"))
 }
 
 fn ended_task(error: io::Error) -> Failure {
