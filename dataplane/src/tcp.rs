@@ -301,7 +301,8 @@ fn reads_hello(frontend: &Frontend) -> bool {
 /// The service of a connection that is relayed as it is.
 fn choose(connection: &Connection, backends: &Backends) -> Arc<Service> {
     let (key, worker) = (&connection.key, connection.worker.id);
-    let chosen = backends.choose(key, &[], connection.began, worker);
+    let chosen = backends.choose(key, &[], connection.began);
+    backends.count(chosen.place, worker);
     Arc::clone(chosen.service)
 }
 
@@ -372,6 +373,7 @@ async fn dial_service(
         key: &connection.key,
         slot: connection.slot,
         began: connection.began,
+        has_come: false,
         idle: None,
         keeps: false,
         multiplexed: None,

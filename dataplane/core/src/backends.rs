@@ -50,7 +50,7 @@ struct Backend {
     weight: u32,
     request_headers: Option<Box<HeaderEdits>>,
     response_headers: Option<Box<HeaderEdits>>,
-    /// How often it was chosen.
+    /// How many clients went there.
     chosen: Arc<Tally>,
 }
 
@@ -98,20 +98,12 @@ impl Backends {
     }
 
     /// Chooses the service of a client. `fields` are those of its request, among which its cookies are; they are empty where no
-    /// request is read.
+    /// request is read. A client that goes there is to be [counted](Self::count).
     #[must_use]
-    pub fn choose(
-        &self,
-        client: &Key,
-        fields: &[Field<'_>],
-        now: Moment,
-        worker: WorkerId,
-    ) -> Chosen<'_> {
+    pub fn choose(&self, client: &Key, fields: &[Field<'_>], now: Moment) -> Chosen<'_> {
         match &self.0 {
             Kind::One(service) => Chosen { service, place: 0 },
-            Kind::Several(several) => {
-                several.choose(client, fields, &Tried::default(), now, worker)
-            }
+            Kind::Several(several) => several.choose(client, fields, &Tried::default(), now),
         }
     }
 
@@ -121,11 +113,17 @@ impl Backends {
         client: &Key,
         tried: &Tried,
         now: Moment,
-        worker: WorkerId,
     ) -> Chosen<'_> {
         match &self.0 {
             Kind::One(service) => Chosen { service, place: 0 },
-            Kind::Several(several) => several.choose(client, &[], tried, now, worker),
+            Kind::Several(several) => several.choose(client, &[], tried, now),
+        }
+    }
+
+    /// Counts a client that goes to the service at `place`.
+    pub fn count(&self, place: usize, worker: WorkerId) {
+        if let Some(backend) = self.backend(place) {
+            backend.chosen.count(worker);
         }
     }
 
@@ -176,7 +174,6 @@ impl Several {
         fields: &[Field<'_>],
         tried: &Tried,
         now: Moment,
-        worker: WorkerId,
     ) -> Chosen<'_> {
         let place = match self.list.len() {
             1 => 0,
@@ -186,7 +183,6 @@ impl Several {
         };
         // The list is never empty, and no place is beyond its end.
         let backend = &self.list[place.min(self.list.len() - 1)];
-        backend.chosen.count(worker);
         Chosen {
             service: &backend.service,
             place,

@@ -145,16 +145,27 @@ impl HttpRoutes {
     pub fn find(&self, request: &Request<'_>) -> Matched<'_> {
         self.index
             .find(request)
-            .and_then(|(route, prefix_length)| {
+            .and_then(|(place, prefix_length)| {
                 Some(Matched {
-                    route: self.routes.get(route)?,
+                    route: self.routes.get(place)?,
+                    place,
                     prefix_length,
                 })
             })
             .unwrap_or(Matched {
                 route: &self.default,
+                place: self.routes.len(),
                 prefix_length: 0,
             })
+    }
+
+    /// Counts a request that the route at the first place has led to the backend at the second one.
+    pub fn count_forwarded(&self, (route, backend): (usize, usize), worker: WorkerId) {
+        let route = self.routes.get(route).unwrap_or(&self.default);
+        route.count_request(worker);
+        if let Some(forward) = route.forward() {
+            forward.backends.count(backend, worker);
+        }
     }
 }
 
@@ -199,6 +210,8 @@ pub enum Decision<'r> {
 #[derive(Clone, Copy, Debug)]
 pub struct Matched<'r> {
     pub route: &'r Arc<Route>,
+    /// Its place, by which a request is [counted](HttpRoutes::count_forwarded) later.
+    pub place: usize,
     /// The number of bytes at the beginning of the path that matched, and that `rewrite` replaces. The slash at the end of a
     /// route for a whole folder is not counted: the length is 4 for `/svc` and for `/svc/`, and 0 for `/`.
     pub prefix_length: usize,

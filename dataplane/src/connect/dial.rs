@@ -47,6 +47,8 @@ pub(crate) struct Caller<'a> {
     pub(crate) slot: usize,
     /// When the client's connection was accepted, or its request began.
     pub(crate) began: Moment,
+    /// Whether the client has come to the service before, and counts there.
+    pub(crate) has_come: bool,
     /// Whether an idle connection to the endpoint will do, and whose; `None`: a new one is made.
     pub(crate) idle: Option<Owner>,
     /// Whether a connection serves a request of another client, if this client leaves while the connection is made.
@@ -190,7 +192,9 @@ impl From<io::Error> for AttemptError {
 impl Attempts<'_> {
     async fn run(mut self) -> Result<(Upstream<Link>, Arc<Service>), Unserved> {
         let worker = self.caller.worker;
-        self.service.state().counters(worker.id).sessions.add(1);
+        if !self.caller.has_come {
+            self.service.state().counters(worker.id).sessions.add(1);
+        }
         if let Some(room) = self.caller.room.filter(|room| room.get().is_none()) {
             match worker.shared.admit_request() {
                 Some(admission) => drop(room.set(admission)),

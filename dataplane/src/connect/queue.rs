@@ -97,8 +97,11 @@ impl Attempts<'_> {
         counters.queued(waited);
         match turn {
             Err(Unserved::ClientLeft(_)) => counters.client_aborts.add(1),
-            Err(Unserved::Refused(_)) => counters.unserved.add(u64::from(self.tried.is_empty())),
-            Ok(_) => {}
+            Err(Unserved::Refused(Refusal::QueueTimeout)) => {
+                counters.unserved.add(u64::from(self.tried.is_empty()));
+            }
+            // The service is no more, or not what the client came for: it goes elsewhere, or is turned away by its frontend.
+            Err(Unserved::Refused(_)) | Ok(_) => {}
         }
         self.queued += waited;
         self.progress.queued = Some(self.waited + self.queued);

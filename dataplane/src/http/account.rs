@@ -199,6 +199,12 @@ impl Account {
         self.bytes.1 += down;
     }
 
+    /// Counts the first `total` bytes of the request, but for those of them that were counted before.
+    pub(super) fn received(&mut self, frontend: &FrontendCounters, total: usize) {
+        let total = u64::try_from(total).unwrap_or(u64::MAX);
+        self.moved(frontend, total.saturating_sub(self.bytes.0), 0);
+    }
+
     /// Counts a response that is about to be sent to the client.
     pub(super) fn answers(&mut self, frontend: &FrontendCounters, status: u16) {
         self.status = Some(status);

@@ -133,7 +133,7 @@ impl ReadyAnswer {
                 let status = status_of_failure(failed.failure)?;
                 (status, Reason::Failed(failed.failure))
             }
-            Ended::Done(_) | Ended::Tunnel { .. } | Ended::Broken(_) | Ended::ServiceGone => {
+            Ended::Done(_) | Ended::Tunnel { .. } | Ended::Broken(_) | Ended::Outdated => {
                 return None;
             }
         };

@@ -6,6 +6,7 @@
 //! end, before the request has been sent whole.
 
 use std::cell::{Cell, OnceCell, RefCell};
+use std::mem;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -15,7 +16,7 @@ use ballast_core::http::Framing;
 use ballast_core::http1::ResponseKind;
 use ballast_core::http2::ErrorCode;
 use ballast_core::service::Service;
-use ballast_core::table::HttpVersion;
+use ballast_core::table::{self, HttpVersion};
 
 use super::account::Account;
 use super::idle_policy::IdlePolicy;
@@ -164,9 +165,9 @@ pub(super) enum Ended {
         in_order: bool,
     },
     Unserved(Unserved),
-    /// A new table has removed the service before an endpoint was connected. The client's side still holds the head of the request,
-    /// which is routed anew.
-    ServiceGone,
+    /// A new table has removed the service before an endpoint was connected, or asks for another head. The client's side still holds
+    /// the head of the request, which is routed anew.
+    Outdated,
     /// The client got no response.
     Failed(Failed),
     /// The client got a part of the response.
@@ -223,10 +224,12 @@ impl Exchange<'_, '_> {
     }
 
     async fn attempt(&mut self, plan: WorkerPlan, policy: IdlePolicy) -> Attempted {
+        let routed_by = Rc::clone(&plan);
         let connected = self.connect(plan, policy).await;
-        if !matches!(connected, Err(Ended::ServiceGone)) {
-            self.client.drop_head();
+        if !matches!(connected, Err(Ended::Outdated)) {
+            self.settle(&routed_by);
         }
+        drop(routed_by);
         let (upstream, service) = match connected {
             Ok(connected) => connected,
             Err(ended) => return ended.into(),
@@ -390,7 +393,7 @@ impl Exchange<'_, '_> {
         }
         if pending.is_empty() && !prepared.facts.is_repeatable {
             // It is not sent a second time.
-            std::mem::swap(&mut pending, &mut prepared.head);
+            mem::swap(&mut pending, &mut prepared.head);
         } else {
             pending.extend_from_slice(&prepared.head);
         }
@@ -419,6 +422,19 @@ impl Exchange<'_, '_> {
         }
     }
 
+    /// Gives up the head of the request, which stays with its route and its service in this plan from now on, and counts there.
+    fn settle(&mut self, plan: &WorkerPlan) {
+        if !self.client.holds_head() {
+            return;
+        }
+        self.client.drop_head();
+        let (peer, prepared) = (self.peer, &*self.prepared);
+        self.account.received(peer.counters(), prepared.received);
+        if let Some((_, http)) = peer.frontend_in(plan) {
+            http.routes().count_forwarded(prepared.place, peer.worker.id);
+        }
+    }
+
     /// Gets a connection to an endpoint of the request's service.
     async fn connect(
         &mut self,
@@ -436,11 +452,12 @@ impl Exchange<'_, '_> {
         let worker = &peer.worker;
         let key = peer.key.with_cookie(prepared.facts.cookie.value());
         let is_late = Cell::new(false);
-        let is_gone = Cell::new(false);
+        let is_outdated = Cell::new(false);
         match prepared.until {
             Some(until) => timer.set(until),
             None => timer.clear(),
         }
+        let holds_head = client.holds_head();
         let client = RefCell::new(&mut **client);
         let poll_gone = |cx: &Context<'_>| {
             if timer.poll(cx).is_ready() {
@@ -452,8 +469,8 @@ impl Exchange<'_, '_> {
             client.poll_gone(cx).map(drop)
         };
         let service_in = |plan: &WorkerPlan, before: &Service| {
-            let found = service_in(plan, before);
-            is_gone.set(found.is_err());
+            let found = service_in(plan, before, holds_head);
+            is_outdated.set(holds_head && found.is_err());
             found
         };
         let caller = Caller {
@@ -461,6 +478,7 @@ impl Exchange<'_, '_> {
             key: &key,
             slot: peer.slot,
             began: prepared.facts.began,
+            has_come: mem::replace(&mut prepared.has_come, true),
             idle: policy.may_use.then_some(policy.owner),
             keeps: policy.owner.is_none(),
             multiplexed: (prepared.version == HttpVersion::H2).then_some(Multiplexed {
@@ -480,11 +498,10 @@ impl Exchange<'_, '_> {
                 Err(Ended::Failed(ExchangeFailure::Expired.into()))
             }
             Err(unserved) => {
-                let client = client.into_inner();
-                if is_gone.get() && client.holds_head() {
-                    return Err(Ended::ServiceGone);
+                if is_outdated.get() {
+                    return Err(Ended::Outdated);
                 }
-                if client.is_cut() {
+                if client.into_inner().is_cut() {
                     account.fails(ExchangeFailure::Cut);
                 }
                 Err(Ended::Unserved(unserved))
@@ -493,15 +510,32 @@ impl Exchange<'_, '_> {
     }
 }
 
-/// The service of the same name. A request is written for one version of HTTP, and its connections belong to one client or to all:
-/// where that has changed, the request stays with the service as it was.
-fn service_in(plan: &WorkerPlan, before: &Service) -> Result<Option<Arc<Service>>, Refusal> {
+/// The service of the same name. An error: there is none, or another head is to be written for it, and `holds_head`. Without its head
+/// the request stays with the service as it was.
+fn service_in(
+    plan: &WorkerPlan,
+    before: &Service,
+    holds_head: bool,
+) -> Result<Option<Arc<Service>>, Refusal> {
     let service = plan.service(before.state().name());
     let service = service.ok_or(Refusal::NoEndpoint)?;
-    let (now, before) = (service.spec(), before.spec());
-    let is_alike =
-        now.http_version() == before.http_version() && now.send_proxy == before.send_proxy;
-    Ok(is_alike.then(|| Arc::clone(service)))
+    if takes_same_head(service.spec(), before.spec()) {
+        return Ok(Some(Arc::clone(service)));
+    }
+    if holds_head {
+        return Err(Refusal::NoEndpoint);
+    }
+    Ok(None)
+}
+
+/// Whether a request that was prepared for the service as it was `before` may go to it as it is now: the same head is written in the
+/// same version of HTTP, its connections belong to one client or to all as before, and it may take as long.
+fn takes_same_head(now: &table::Service, before: &table::Service) -> bool {
+    now.http == before.http
+        && now.send_proxy == before.send_proxy
+        && now.tls.is_some() == before.tls.is_some()
+        && now.affinity == before.affinity
+        && now.timeouts == before.timeouts
 }
 
 /// Whether a request, of whose response the client has got nothing, is sent again. `may_repeat`: even if an endpoint may have read it.

@@ -203,7 +203,8 @@ impl Client {
         let held = self.buffer.held();
         let line = |out: &mut Vec<u8>| out.extend_from_slice(request_line(held));
         self.account = Account::of(&self.peer, "", line, began, began);
-        self.count_request();
+        self.peer.counters().requests.add(1);
+        self.count_bytes();
         self.account.unserved(Refusal::NoEndpoint.into(), &worker);
         let answer = ReadyAnswer::rejected(&self.peer, 503, None, Reason::Unserved);
         self.send(answer).await
@@ -225,19 +226,17 @@ impl Client {
 
     /// Opens the account of a request whose head is malformed or not whole. A request that is routed anew has one.
     fn account_for_malformed(&mut self, began: Micros) {
-        if self.account.is_open() {
-            return;
+        if !self.account.is_open() {
+            self.account = Account::of_malformed(&self.peer, began);
+            self.peer.counters().requests.add(1);
         }
-        self.account = Account::of_malformed(&self.peer, began);
-        self.count_request();
+        self.count_bytes();
     }
 
-    /// Counts a request with all bytes that are here.
-    fn count_request(&mut self) {
-        let bytes = self.buffer.held().len() as u64;
-        let counters = self.peer.counters();
-        counters.requests.add(1);
-        self.account.moved(counters, bytes, 0);
+    /// Counts all bytes that are here.
+    fn count_bytes(&mut self) {
+        let bytes = self.buffer.held().len();
+        self.account.received(self.peer.counters(), bytes);
     }
 
     /// Answers a request whose head is not whole.
@@ -347,18 +346,20 @@ impl Client {
         let times = (began.moment(), now.moment());
         let (step, used) = self.route(&head, behind, plan, times);
         let used = head.length + used;
+        let counters = self.peer.counters();
         if is_new {
             self.peer.requests.set(self.peer.requests.get() + 1);
-            let counters = self.peer.counters();
             counters.requests.add(1);
-            self.account.moved(counters, used as u64, 0);
         }
         Read::Request(match step {
             NextStep::Forward(mut prepared) => {
+                // What is behind the head counts when the request goes on: only then it is certain how that is read.
+                self.account.received(counters, head.length);
                 prepared.received = used;
                 NextStep::Forward(prepared)
             }
             answer => {
+                self.account.received(counters, used);
                 self.buffer.consume(used);
                 answer
             }
@@ -432,20 +433,24 @@ impl Client {
         }
     }
 
-    /// Serves a request that has a service, and another one if that is removed while the request waits.
+    /// Serves a request that has a service. Where a table removes or changes that while the request waits, it is routed anew.
     async fn forward(&mut self, mut prepared: Box<Prepared>, mut plan: WorkerPlan) -> Next {
         let ended = loop {
             let ended = self.exchange(&mut prepared, plan).await;
-            if !matches!(ended, Ended::ServiceGone) {
+            if !matches!(ended, Ended::Outdated) {
                 break ended;
             }
             match self.route_anew() {
-                Some((NextStep::Forward(again), in_force)) => (prepared, plan) = (again, in_force),
+                Some((NextStep::Forward(again), in_force)) => {
+                    (prepared, plan) = (again.after(&prepared), in_force);
+                }
                 Some((NextStep::Answer(answer), _)) => {
                     self.peer.leave_endpoint();
                     return self.send(answer).await;
                 }
                 None => {
+                    self.account
+                        .received(self.peer.counters(), prepared.received);
                     self.buffer.consume(prepared.received);
                     break Ended::Unserved(Refusal::NoEndpoint.into());
                 }

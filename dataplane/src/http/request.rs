@@ -39,6 +39,10 @@ pub(super) struct Message<'a> {
 /// A request whose head has been rewritten for its service.
 pub(super) struct Prepared {
     pub(super) service: Arc<Service>,
+    /// The places of its route and of the service among the backends of that: it counts there once it is certain that it stays.
+    pub(super) place: (usize, usize),
+    /// Whether it has come to the service already, and counts there.
+    pub(super) has_come: bool,
     /// The version of HTTP that the endpoints speak.
     pub(super) version: HttpVersion,
     /// The head for the endpoint: lines of HTTP/1, with the bytes of the body that came with the client's head behind them, or a
@@ -58,6 +62,14 @@ pub(super) struct Prepared {
     pub(super) timeouts: Timeouts,
     /// When the time for the whole request is over; `None`: it is not limited.
     pub(super) until: Option<Moment>,
+}
+
+impl Prepared {
+    /// The request as it is routed anew, which was prepared as `before` at first.
+    pub(super) fn after(mut self: Box<Self>, before: &Self) -> Box<Self> {
+        self.has_come = before.has_come && Arc::ptr_eq(self.service.state(), before.service.state());
+        self
+    }
 }
 
 /// Properties of a request that are needed after its head was taken out of the client's buffer.
@@ -149,6 +161,8 @@ pub(super) fn prepare(
     };
     let timeout = to.found.route.timeout;
     NextStep::Forward(Box::new(Prepared {
+        place: (to.found.place, to.chosen.place),
+        has_come: false,
         version: to_endpoint.version,
         head,
         framing: message.framing,
@@ -182,11 +196,10 @@ fn destination<'a>(
         Decision::To(found) => found,
         Decision::Denied(by) => return Err(Own::denied_by(by)),
     };
-    found.route.count_request(worker.id);
     match &found.route.target {
         Target::Forward(forward) => {
             let backends = &forward.backends;
-            let chosen = backends.choose(&peer.key, request.fields, message.began, worker.id);
+            let chosen = backends.choose(&peer.key, request.fields, message.began);
             Ok(Destination {
                 found,
                 forward,
@@ -194,9 +207,13 @@ fn destination<'a>(
             })
         }
         Target::Redirect(redirect) => {
+            found.route.count_request(worker.id);
             Err(Own::Redirect(redirect, found.route, found.prefix_length))
         }
-        Target::Answer(asked) => Err(Own::of_route(asked, found.route)),
+        Target::Answer(asked) => {
+            found.route.count_request(worker.id);
+            Err(Own::of_route(asked, found.route))
+        }
     }
 }
 

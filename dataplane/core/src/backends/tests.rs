@@ -87,7 +87,8 @@ impl Process {
     }
 
     fn chosen(&self, key: &Key, fields: &[Field<'_>], now: Moment) -> String {
-        let chosen = self.backends().choose(key, fields, now, WorkerId(0));
+        let chosen = self.backends().choose(key, fields, now);
+        self.backends().count(chosen.place, WorkerId(0));
         chosen.service.state().name().to_owned()
     }
 
@@ -178,7 +179,8 @@ fn workers_share_one_order() {
     let mut of_a = 0;
     for turn in 0..100 {
         let worker = WorkerId(usize::from(turn % 7 == 0));
-        let chosen = process.backends().choose(&key(1), &[], NOW, worker);
+        let chosen = process.backends().choose(&key(1), &[], NOW);
+        process.backends().count(chosen.place, worker);
         of_a += usize::from(chosen.service.state().name() == "a");
     }
     assert_eq!(of_a, 75);
@@ -249,11 +251,7 @@ fn who_could_not_reach_an_endpoint_gets_a_service_with_another_one() {
     );
     let mut tried = Tried::default();
     let again = |tried: &Tried| -> Vec<String> {
-        let choose = || {
-            process
-                .backends()
-                .choose_again(&key(1), tried, NOW, WorkerId(0))
-        };
+        let choose = || process.backends().choose_again(&key(1), tried, NOW);
         let chosen = (0..100).map(|_| choose().service.state().name().to_owned());
         chosen.collect()
     };

@@ -272,7 +272,8 @@ impl<'a> Request<'a> {
     /// The service for this client, which could not reach the endpoints in `tried`.
     fn service(&self, key: Key, tried: &Tried, worker: WorkerId) -> &'a Service {
         let client = pick::Key::new(key.client);
-        let chosen = self.backends.choose_again(&client, tried, self.now, worker);
+        let chosen = self.backends.choose_again(&client, tried, self.now);
+        self.backends.count(chosen.place, worker);
         chosen.service
     }
 

@@ -59,7 +59,7 @@ pub(super) async fn serve_request(active: Active, stream: Stream) {
     peer.counters().requests.add(1);
     peer.counters().http2_requests.add(1);
     let received = head.received();
-    open.account.moved(peer.counters(), received as u64, 0);
+    open.account.received(peer.counters(), received);
     let step = read(&peer, &head, &stream, frontend, http, (now, now));
     let mut timer = Timer::new(&peer.worker.tools.poller);
     let Open { account, active } = &mut open;
@@ -84,7 +84,7 @@ pub(super) async fn serve_request(active: Active, stream: Stream) {
     }
 }
 
-/// Serves a request that has a service, and another one if that is removed while the request waits.
+/// Serves a request that has a service. Where a table removes or changes that while the request waits, it is routed anew.
 async fn forward(
     active: &Active,
     mut prepared: Box<Prepared>,
@@ -114,13 +114,13 @@ async fn forward(
         };
         let ended = exchange.run(plan, policy).await;
         let HttpSide::H2(client) = &side else { return };
-        if !matches!(ended, Ended::ServiceGone) {
+        if !matches!(ended, Ended::Outdated) {
             break ended;
         }
         match route_anew(peer, client, account) {
             Some((NextStep::Forward(mut again), in_force)) => {
                 again.received = prepared.received;
-                (prepared, plan) = (again, in_force);
+                (prepared, plan) = (again.after(&prepared), in_force);
             }
             Some((NextStep::Answer(answer), _)) => {
                 return send(peer, &answer, &client.stream, account, timer).await;
@@ -156,7 +156,7 @@ async fn finish(
     let reset = match ended {
         Ended::Broken(failed) => Some(failed.reset.unwrap_or(ErrorCode::INTERNAL_ERROR)),
         Ended::Failed(failed) => failed.reset,
-        Ended::Done(_) | Ended::Tunnel { .. } | Ended::Unserved(_) | Ended::ServiceGone => None,
+        Ended::Done(_) | Ended::Tunnel { .. } | Ended::Unserved(_) | Ended::Outdated => None,
     };
     if let Some(code) = reset {
         return stream.reset(code);

@@ -14,7 +14,7 @@ impl Process {
     /// Chooses a service, and picks an endpoint there.
     fn pick(&mut self, client: u8, now: Moment) -> (String, Picked) {
         let key = key(client);
-        let chosen = self.backends().choose(&key, &[], now, WorkerId(0));
+        let chosen = self.backends().choose(&key, &[], now);
         let service = Arc::clone(chosen.service);
         let picked = service.pick(&key, &Tried::default(), now, &mut self.rng);
         (service.state().name().to_owned(), picked.unwrap())

@@ -73,7 +73,7 @@ fn a_route_is_known_by_its_name_or_by_what_it_is_for() {
     let routes = |process: &Process, host: &'static str| -> String {
         let found = route(process, host, "/");
         let backends = &found.forward().unwrap().backends;
-        let chosen = backends.choose(&key(1), &[], NOW, WorkerId(0));
+        let chosen = backends.choose(&key(1), &[], NOW);
         chosen.service.state().name().to_owned()
     };
     let mut names: Vec<String> = (0..50).map(|_| routes(&process, "a.org")).collect();
