@@ -12,6 +12,7 @@ use crate::stats::readers::rows;
 use ballast::stats::{self, Selection};
 use httplog::Line;
 use support::peers::{End, hear};
+use support::raw::{self, DATA, END_HEADERS, END_STREAM, HEADERS, encode, frame};
 use support::{Ballast, connect, nobody, server};
 
 /// A data plane whose access lines go to a syslog server of the test's own.
@@ -103,6 +104,19 @@ fn endpoint(answer: &'static str) -> SocketAddr {
             while head(&mut client).is_some() && client.write_all(answer.as_bytes()).is_ok() {}
         },
     )
+}
+
+/// An endpoint of HTTP/2 that sends more than its head states, with the head.
+fn broken_frames() -> SocketAddr {
+    let endpoint = raw::Endpoint::scripted(&[], |raw, endpoint, connection| {
+        while let Some(heard) = endpoint.hear(raw, connection) {
+            let fields = encode(&[(":status", "200"), ("content-length", "3")]);
+            let head = frame(HEADERS, END_HEADERS, heard.stream, &fields);
+            let body = frame(DATA, END_STREAM, heard.stream, b"hello");
+            raw.send(&[head, body].concat());
+        }
+    });
+    endpoint.address
 }
 
 const BROKEN_CHUNK: &str = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n";
@@ -298,8 +312,9 @@ fn each_end_has_its_letters() {
         service("short", "", short),
         service("garbage", "", endpoint("hello\r\n\r\n")),
         service("chunk", "", endpoint(BROKEN_CHUNK)),
+        service("frames", ", http: {version: h2}", broken_frames()),
     ];
-    let routes = "timeouts: {request: 200ms}, routes: [{path: /redirect, redirect: {path: /x}}, {path: /own, status: 200}, {path: /denied, source-ranges: [\"192.0.2.0/24\"], service: ok}, {path: /none, service: none}, {path: /dead, service: dead}, {path: /silent, service: silent}, {path: /early, service: early}, {path: /short, service: short}, {path: /garbage, service: garbage}, {path: /chunk, service: chunk}], default: {service: ok}";
+    let routes = "timeouts: {request: 200ms}, routes: [{path: /redirect, redirect: {path: /x}}, {path: /own, status: 200}, {path: /denied, source-ranges: [\"192.0.2.0/24\"], service: ok}, {path: /none, service: none}, {path: /dead, service: dead}, {path: /silent, service: silent}, {path: /early, service: early}, {path: /short, service: short}, {path: /garbage, service: garbage}, {path: /chunk, service: chunk}, {path: /frames, service: frames}], default: {service: ok}";
     let logged = Logged::serve("haproxy", routes, &services.concat());
     for (path, place, status, letters, none) in [
         ("/", "ok/one", 200, "----", [false; 4]),
@@ -357,6 +372,13 @@ fn each_end_has_its_letters() {
         (
             "/chunk",
             "chunk/one",
+            502,
+            "PH--",
+            [false, false, false, true],
+        ),
+        (
+            "/frames",
+            "frames/one",
             502,
             "PH--",
             [false, false, false, true],

@@ -289,12 +289,14 @@ impl Connection {
         self.takes_requests() && self.streams.open_count() < self.peer.max_streams as usize
     }
 
-    /// The head that has arrived for a stream, and why there will be none.
+    /// The head that has arrived for a stream, and why there will be none. There is none where what has come behind it is malformed:
+    /// an answer of another kind can still take its place.
     pub fn take_head(&mut self, key: Key) -> Result<Option<Head>, Reset> {
         let Some(stream) = self.streams.get_mut(key) else {
             return Err(Reset::Connection);
         };
         match (stream.heads.pop_front(), stream.reset) {
+            (_, Some(Reset::Malformed)) => Err(Reset::Malformed),
             (Some(head), _) => Ok(Some(head)),
             (None, None) => Ok(None),
             (None, Some(reset)) => Err(reset),

@@ -104,7 +104,6 @@ fn a_body_has_the_length_that_its_head_states() {
     }
 }
 
-/// The responses to HEAD, and those with these statuses, have no body, whatever length they state.
 /// Not even the part that was announced goes on: an endpoint would take it for a whole message.
 #[test]
 fn nothing_counts_of_a_frame_that_exceeds_the_stated_length() {
@@ -124,6 +123,53 @@ fn nothing_counts_of_a_frame_that_exceeds_the_stated_length() {
     }
 }
 
+/// An error can take the place of a response of which the client has got nothing.
+#[test]
+fn a_response_that_is_broken_before_its_head_is_taken_has_no_head() {
+    let head = headers(1, &[(":status", "200"), ("content-length", "3")], 0);
+    let interim = headers(1, &[(":status", "103")], 0);
+    let cancelled = Reset::ByPeer(ErrorCode::CANCEL);
+    for (behind, reset) in [
+        (data(1, "ab", 0), None),
+        (data(1, "abc", END), None),
+        ([data(1, "ab", 0), reset(1, 8)].concat(), Some(cancelled)),
+        (data(1, "abcd", 0), Some(Reset::Malformed)),
+        (data(1, "abcd", END), Some(Reset::Malformed)),
+        (padded(1, "abcd", 2, END), Some(Reset::Malformed)),
+        (data(1, "ab", END), Some(Reset::Malformed)),
+        (
+            [data(1, "ab", 0), data(1, "cd", END)].concat(),
+            Some(Reset::Malformed),
+        ),
+        (headers(1, &[("x", "y")], 0), Some(Reset::Malformed)),
+    ] {
+        for before in [&Vec::new(), &interim] {
+            let (mut tested, keys) = Tested::client(1);
+            let key = keys[0];
+            tested.gets([&before[..], &head, &behind].concat());
+            assert_eq!(tested.connection.reset_reason(key), reset);
+            let mut heads = 0;
+            let end = loop {
+                match tested.connection.take_head(key) {
+                    Ok(Some(_)) => heads += 1,
+                    Ok(None) => break None,
+                    Err(reset) => break Some(reset),
+                }
+            };
+            let is_broken = reset == Some(Reset::Malformed);
+            let there = 1 + usize::from(!before.is_empty());
+            assert_eq!((heads, end), (if is_broken { 0 } else { there }, reset));
+            // A head that was taken stays what it is.
+            let (mut tested, keys) = Tested::client(1);
+            tested.gets(&head);
+            assert!(tested.connection.take_head(keys[0]).unwrap().is_some());
+            tested.gets(&behind);
+            assert_eq!(tested.connection.reset_reason(keys[0]), reset);
+        }
+    }
+}
+
+/// The responses to HEAD, and those with these statuses, have no body, whatever length they state.
 #[test]
 fn some_responses_have_no_body() {
     for (asks_for_head, status) in [(true, "200"), (true, "404"), (false, "204"), (false, "304")] {
@@ -142,7 +188,8 @@ fn some_responses_have_no_body() {
             tested.says();
             let head = [(":status", status), ("content-length", "100")];
             tested.gets([headers(1, &head, 0), end].concat());
-            assert!(tested.connection.take_head(key).unwrap().is_some());
+            let taken = tested.connection.take_head(key);
+            assert_eq!(taken.is_ok_and(|head| head.is_some()), is_right);
             let (expected, said) = if is_right {
                 (Ok(true), "")
             } else {
