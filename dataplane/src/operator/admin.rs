@@ -7,6 +7,7 @@ pub(crate) mod auth;
 
 mod action;
 mod announced;
+mod answers;
 mod client;
 mod connections;
 mod early;
@@ -26,13 +27,11 @@ pub(crate) use listeners::{CommandLine, Listeners, Purpose, Wanted, admin_addres
 pub(crate) use viewers::Viewers;
 
 use std::convert::Infallible;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use hyper::body::{Body, Bytes, Frame, SizeHint};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -42,9 +41,9 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
+use self::answers::{Answer, Watched};
 use self::connections::Connections;
-use self::handler::{Handler, Peer, Sent};
-use self::places::{Answering, Place};
+use self::handler::{Handler, Peer};
 use crate::operator::admin::auth::Auth;
 use crate::os::panics::vital;
 use crate::process::handover::LendRequests;
@@ -122,7 +121,6 @@ async fn serve_connection(
     stream: TcpStream,
     handler: Rc<Handler>,
     peer: Peer,
-    place: &Place,
     leaving: CancellationToken,
 ) {
     // Without it, the connection only lasts longer.
@@ -130,12 +128,14 @@ async fn serve_connection(
         .set_tcp_user_timeout(Some(WRITE_TIMEOUT))
         .ok();
     let (until, cut) = (Rc::clone(&peer.until), peer.cut.clone());
+    let stream = Watched::new(stream, Rc::clone(&peer.answers));
     let answer = service_fn(move |request| {
         let (handler, peer) = (Rc::clone(&handler), peer.clone());
-        let answering = place.answering();
+        let answers = Rc::clone(&peer.answers);
+        answers.begin();
         async move {
             let reply = handler.answer(request, peer).await;
-            Ok::<_, Infallible>(reply.map(|body| UnderWay(body, answering)))
+            Ok::<_, Infallible>(reply.map(|body| Answer::new(body, answers)))
         }
     });
     let mut connection = pin!(
@@ -172,30 +172,6 @@ async fn serve_connection(
                 connection.as_mut().graceful_shutdown();
             },
         }
-    }
-}
-
-/// The body of an answer, which is under way until this is dropped.
-struct UnderWay(Sent, Answering);
-
-impl Body for UnderWay {
-    type Data = Bytes;
-    type Error = Infallible;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        self.1.goes_on();
-        Pin::new(&mut self.0).poll_frame(cx)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.0.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.0.size_hint()
     }
 }
 

@@ -1,6 +1,5 @@
 //! A rendering, piece by piece, so that no answer is ever whole in memory.
 
-use std::any::Any;
 use std::convert::Infallible;
 use std::fmt;
 use std::pin::Pin;
@@ -15,8 +14,6 @@ pub struct Chunks {
     is_over: bool,
     /// Whether other tasks had their turn since the last piece.
     gave_way: bool,
-    /// Dropped with the rendering.
-    held: Option<Box<dyn Any + Send>>,
 }
 
 /// Adds a little.
@@ -38,15 +35,7 @@ impl Chunks {
             ahead: None,
             is_over: false,
             gave_way: true,
-            held: None,
         }
-    }
-
-    /// Keeps something for as long as the rendering is read.
-    #[must_use]
-    pub(crate) fn holding(mut self, held: impl Send + 'static) -> Self {
-        self.held = Some(Box::new(held));
-        self
     }
 
     /// Renders the first piece at once, so that what is small has a known length.

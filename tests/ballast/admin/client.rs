@@ -1,6 +1,7 @@
 //! A client of the admin address that sends and reads every byte itself.
 
 use std::fmt::Write as _;
+use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
@@ -16,6 +17,33 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
+    /// The answer to a request that was written, to the end of the connection.
+    pub(crate) fn read(mut stream: TcpStream) -> Self {
+        let mut bytes = Vec::new();
+        // A server that did not want the whole body may reset after its answer.
+        if let Err(error) = stream.read_to_end(&mut bytes) {
+            assert!(!bytes.is_empty(), "{error}");
+        }
+        let end = bytes
+            .windows(4)
+            .position(|four| four == b"\r\n\r\n")
+            .expect("a head");
+        let (head, body) = bytes.split_at(end + 4);
+        let head = String::from_utf8(head.into()).unwrap();
+        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+        let is_chunked = head.to_lowercase().contains("transfer-encoding: chunked");
+        let body = if is_chunked {
+            unchunked(body)
+        } else {
+            body.to_owned()
+        };
+        Self {
+            status,
+            head,
+            body: String::from_utf8(body).unwrap(),
+        }
+    }
+
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         let mut lines = self
             .head
@@ -95,7 +123,7 @@ impl Request {
 
     pub(crate) fn over(self, mut stream: TcpStream) -> Answer {
         self.write(&mut stream);
-        read(stream)
+        Answer::read(stream)
     }
 
     /// Sends it, and leaves reading to the caller.
@@ -113,32 +141,6 @@ impl Request {
         } = self;
         let text = format!("{line} HTTP/{version}\r\n{headers}Connection: close\r\n\r\n{body}");
         stream.write_all(text.as_bytes()).unwrap();
-    }
-}
-
-fn read(mut stream: TcpStream) -> Answer {
-    let mut bytes = Vec::new();
-    // A server that did not want the whole body may reset after its answer.
-    if let Err(error) = stream.read_to_end(&mut bytes) {
-        assert!(!bytes.is_empty(), "{error}");
-    }
-    let end = bytes
-        .windows(4)
-        .position(|four| four == b"\r\n\r\n")
-        .expect("a head");
-    let (head, body) = bytes.split_at(end + 4);
-    let head = String::from_utf8(head.into()).unwrap();
-    let status = head.split(' ').nth(1).unwrap().parse().unwrap();
-    let is_chunked = head.to_lowercase().contains("transfer-encoding: chunked");
-    let body = if is_chunked {
-        unchunked(body)
-    } else {
-        body.to_owned()
-    };
-    Answer {
-        status,
-        head,
-        body: String::from_utf8(body).unwrap(),
     }
 }
 
@@ -228,3 +230,24 @@ pub(crate) fn connect_from(client: u8, to: SocketAddr) -> TcpStream {
     socket.set_read_timeout(wait).unwrap();
     socket.into()
 }
+
+/// Whether the other end of a connection to this address has not closed it.
+pub(crate) fn is_open(admin: SocketAddr, stream: &TcpStream) -> bool {
+    let hex = |address: SocketAddr| match address {
+        // As the kernel has it in memory.
+        SocketAddr::V4(address) => format!(
+            "{:08X}:{:04X}",
+            u32::from_ne_bytes(address.ip().octets()),
+            address.port()
+        ),
+        SocketAddr::V6(_) => panic!("not in this list"),
+    };
+    let ends = [hex(admin), hex(stream.local_addr().unwrap())];
+    let list = fs::read_to_string("/proc/self/net/tcp").unwrap();
+    list.lines().any(|line| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        fields.get(1..3) == Some(&[&*ends[0], &*ends[1]]) && fields[3] == ESTABLISHED
+    })
+}
+
+const ESTABLISHED: &str = "01";

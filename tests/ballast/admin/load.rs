@@ -1,6 +1,5 @@
 //! Readers that are slow, or many: they cost themselves, and nobody else.
 
-use std::fs;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,14 +9,16 @@ use std::time::{Duration, Instant};
 
 use socket2::{Domain, Socket, Type};
 
-use crate::admin::client::{Request, connect_from, get, many};
+use crate::admin::client::{Answer, Request, connect_from, get, is_open, many};
 use support::{Ballast, connect, echo_server};
 
 #[test]
 fn a_reader_that_takes_nothing_is_given_up_and_others_are_served() {
     let ballast = Ballast::serve(&many(500, 10), 1);
     let admin = ballast.running.admin()[0];
-    let mut slow: Vec<TcpStream> = (0..20).map(|_| asks_and_waits(admin)).collect();
+    let mut slow: Vec<TcpStream> = (0..20)
+        .map(|_| asks_and_waits(admin, "/;json", None))
+        .collect();
     for _ in 0..10 {
         assert_eq!(get(admin, "/healthz").status, 200);
         assert_eq!(get(admin, "/;csv?scope=s499").status, 200);
@@ -39,23 +40,45 @@ fn a_reader_that_takes_nothing_is_given_up_and_others_are_served() {
     }
 }
 
-/// Whether the other end of a connection to this address has not closed it.
-fn is_open(admin: SocketAddr, stream: &TcpStream) -> bool {
-    let hex = |address: SocketAddr| match address {
-        // As the kernel has it in memory.
-        SocketAddr::V4(address) => format!(
-            "{:08X}:{:04X}",
-            u32::from_ne_bytes(address.ip().octets()),
-            address.port()
-        ),
-        SocketAddr::V6(_) => panic!("not in this list"),
-    };
-    let ends = [hex(admin), hex(stream.local_addr().unwrap())];
-    let list = fs::read_to_string("/proc/self/net/tcp").unwrap();
-    list.lines().any(|line| {
-        let fields: Vec<&str> = line.split_whitespace().collect();
-        fields.get(1..3) == Some(&[&*ends[0], &*ends[1]]) && fields[3] == ESTABLISHED
-    })
+/// The client has the head of its answer, and the rest is in buffers, of the kernel and of Ballast.
+#[test]
+fn an_answer_that_is_still_being_read_is_no_idle_connection() {
+    let ballast = Ballast::serve(&many(45, 10), 1);
+    let admin = ballast.running.admin()[0];
+    let whole = get(admin, "/;csv").body;
+    assert!((80_000..125_000).contains(&whole.len()), "{}", whole.len());
+    // So that the kernel takes little.
+    let mut slow = asks_and_waits(admin, "/;csv", Some(536));
+    while slow.peek(&mut [0; 12]).unwrap() < 12 {}
+    // For longer than a client that has asked nothing is spared.
+    support::pause(Duration::from_millis(500));
+    let silent: Vec<TcpStream> = (0..128).map(|_| connect_from(1, admin)).collect();
+    support::until("one gives way", || {
+        silent.iter().any(|stream| !is_open(admin, stream))
+    });
+    slow.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    let answer = Answer::read(slow);
+    assert_eq!(answer.status, 200);
+    assert_eq!(answer.body.lines().count(), whole.lines().count());
+}
+
+#[test]
+fn one_client_has_all_places_for_answers_that_no_other_one_asks_for() {
+    let ballast = Ballast::serve(&many(500, 10), 1);
+    let admin = ballast.running.admin()[0];
+    let mut slow: Vec<TcpStream> = (0..48)
+        .map(|_| asks_and_waits(admin, "/;json", None))
+        .collect();
+    for stream in &mut slow {
+        let mut line = [0; 12];
+        stream.read_exact(&mut line).unwrap();
+        assert_eq!(line, *b"HTTP/1.1 200");
+    }
+    let other = Request::new("GET", "/;csv?scope=s499").over(connect_from(2, admin));
+    assert_eq!(other.status, 200);
+    support::until("one gives way", || {
+        slow.iter().any(|stream| !is_open(admin, stream))
+    });
 }
 
 #[test]
@@ -288,17 +311,19 @@ impl std::fmt::Display for Path {
     }
 }
 
-/// Asks for much, and has room for little.
-fn asks_and_waits(admin: SocketAddr) -> TcpStream {
+/// Asks for much, and has room for little; `segment` are the most bytes of one.
+fn asks_and_waits(admin: SocketAddr, address: &str, segment: Option<u32>) -> TcpStream {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     socket.set_recv_buffer_size(4096).unwrap();
+    if let Some(segment) = segment {
+        socket.set_tcp_mss(segment).unwrap();
+    }
     socket.connect(&admin.into()).unwrap();
     let mut stream: TcpStream = socket.into();
-    Request::new("GET", "/;json").write(&mut stream);
+    Request::new("GET", address).write(&mut stream);
     stream
 }
 
-const ESTABLISHED: &str = "01";
 const SERVICES: usize = 200;
 const STORM: [&str; 5] = [
     "/;csv",

@@ -197,3 +197,49 @@ fn a_change_by_hand_is_logged_with_who_and_from_where() {
     assert!(line.unwrap().contains(words), "{line:?}");
     assert!(!log.contains("secret"), "{log}");
 }
+
+#[test]
+fn a_change_by_hand_is_logged_though_its_sender_is_gone() {
+    let services: Vec<String> = (0..2_000)
+        .map(|n| format!("{{name: s{n:04}, endpoints: [{{name: one, address: \"127.0.0.1:9\"}}]}}"))
+        .collect();
+    let folder = folder(&format!(
+        "version: 1\nservices: [{}]\n",
+        services.join(", ")
+    ));
+    let users = folder.path().join("users");
+    fs::write(&users, "anna:secret\n").unwrap();
+    let users = users.to_str().unwrap();
+    let process = Process::run(folder.path(), &["--stats-auth-file", users]);
+    process.until_answers("/readyz", 200);
+    let admin = process.admin();
+    let ask = |line: &str, body: &str| {
+        let mut stream = TcpStream::connect(admin).unwrap();
+        write!(
+            stream,
+            "{line} HTTP/1.1\r\nHost: {admin}\r\nOrigin: http://{admin}\r\nAuthorization: Basic YW5uYTpzZWNyZXQ=\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+            body.len()
+        )
+        .unwrap();
+        stream
+    };
+    let mut changed = 0;
+    for service in 0..40 {
+        let name = format!("s{service:04}");
+        // Some are gone before anything begins, others while the change is made.
+        let gone = ask("POST /", &format!("s=one&action=drain&b={name}"));
+        support::pause(Duration::from_millis(service / 4));
+        drop(gone);
+        let is_drained = support::comes_within(Duration::from_millis(300), || {
+            let mut csv = String::new();
+            let mut stream = ask(&format!("GET /;csv?scope={name}"), "");
+            stream.read_to_string(&mut csv).unwrap();
+            csv.contains(",DRAIN,")
+        });
+        if is_drained {
+            changed += 1;
+            process.until_said(&format!("changed by hand: {name}/one state draining"));
+        }
+    }
+    assert!(changed > 0);
+}

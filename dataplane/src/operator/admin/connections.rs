@@ -16,9 +16,10 @@ use tokio::task::yield_now;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
+use super::answers::Answers;
 use super::handler::{Handler, Peer};
 use super::listeners::Purpose;
-use super::places::{Places, SPARED};
+use super::places::Places;
 use crate::os::log::LogLimiter;
 use crate::os::panics::vital;
 
@@ -38,8 +39,8 @@ impl Connections {
     pub(super) fn new(handler: Rc<Handler>) -> Rc<Self> {
         let connections = Rc::new(Self {
             handler,
-            everybody: Places::new(MOST_CONNECTIONS, MOST_CONNECTIONS, SPARED),
-            health: Places::new(MOST_FOR_HEALTH, MOST_FOR_HEALTH, SPARED),
+            everybody: Places::new(MOST_CONNECTIONS),
+            health: Places::new(MOST_FOR_HEALTH),
             reserve: RefCell::new(Reserve::new()),
             full: LogLimiter::new(),
             leaving: CancellationToken::new(),
@@ -109,6 +110,7 @@ impl Connections {
             purpose,
             until: Rc::new(Cell::new(Instant::now() + super::LONGEST)),
             cut,
+            answers: Answers::new(place),
         };
         let connections = Rc::clone(self);
         tokio::task::spawn_local(async move {
@@ -116,10 +118,9 @@ impl Connections {
             let leaving = connections.leaving.clone();
             let count = &handler.stats.shared.status.admin_connections;
             count.fetch_add(1, Ordering::SeqCst);
-            super::serve_connection(stream, Rc::clone(&handler), peer, &place, leaving).await;
+            super::serve_connection(stream, Rc::clone(&handler), peer, leaving).await;
             count.fetch_sub(1, Ordering::SeqCst);
             connections.reserve.borrow_mut().refill();
-            drop(place);
         });
     }
 

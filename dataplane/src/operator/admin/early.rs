@@ -39,7 +39,7 @@ impl EarlyAdmin {
     pub async fn answer<T>(&self, until: impl Future<Output = T>) -> T {
         let over = CancellationToken::new();
         let mut answering = JoinSet::new();
-        let places = Places::new(MOST_CLIENTS, MOST_CLIENTS, None);
+        let places = Places::new(MOST_CLIENTS);
         for listener in self.listeners.copies().unwrap_or_default() {
             if let Ok(listener) = TcpListener::from_std(listener) {
                 answering.spawn(accept(listener, Arc::clone(&places), over.clone()));

@@ -14,7 +14,6 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use super::handler::Handler;
 use super::page::{Changes, View};
-use super::places::Place;
 
 /// The body of a reply that goes on: one event a second.
 #[derive(Debug)]
@@ -22,7 +21,7 @@ pub(super) struct Events(mpsc::Receiver<Bytes>);
 
 impl Events {
     /// Begins to tell one more reader.
-    pub(super) fn begin(handler: &Rc<Handler>, view: View, from: IpAddr, place: Place) -> Self {
+    pub(super) fn begin(handler: &Rc<Handler>, view: View, from: IpAddr) -> Self {
         // A slow reader misses seconds, and is sent later what has changed in all of them.
         let (sender, receiver) = mpsc::channel(1);
         tokio::task::spawn_local(tell(
@@ -30,7 +29,6 @@ impl Events {
             Changes::new(view),
             from,
             sender,
-            place,
         ));
         Self(receiver)
     }
@@ -54,7 +52,6 @@ async fn tell(
     mut changes: Changes,
     from: IpAddr,
     sender: mpsc::Sender<Bytes>,
-    _place: Place,
 ) {
     let status = &handler.stats.shared.status;
     let _counted = Counted::new(&handler);

@@ -16,12 +16,12 @@ use hyper::header::{
     X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
 };
 use hyper::{Method, Request, Response, StatusCode};
-use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::action::{self, Outcome};
 use super::announced::{Announced, AnnouncerAck};
+use super::answers::Answers;
 use super::events::Events;
 use super::gzip;
 use super::listeners::Purpose;
@@ -40,9 +40,7 @@ pub(super) struct Handler {
     auth: Option<Auth>,
     viewers: RefCell<Viewers>,
     /// For answers that are rendered while they are sent.
-    renderings: Arc<Semaphore>,
-    /// What one client may have of them, or wait for.
-    shares: Arc<Places>,
+    renderings: Arc<Places>,
     /// For readers of events.
     readers: Arc<Places>,
     /// What readers of events were sent last.
@@ -60,11 +58,12 @@ pub(super) struct Peer {
     pub(super) until: Rc<Cell<Instant>>,
     /// Cancelled where the connection gives way to another one.
     pub(super) cut: CancellationToken,
+    pub(super) answers: Rc<Answers>,
 }
 
 /// The body of a reply.
-pub(super) type Sent = UnsyncBoxBody<Bytes, Infallible>;
-pub(super) type Reply = Response<Sent>;
+type Sent = UnsyncBoxBody<Bytes, Infallible>;
+type Reply = Response<Sent>;
 
 impl Handler {
     pub(super) fn new(
@@ -77,9 +76,8 @@ impl Handler {
             stats,
             auth,
             viewers: RefCell::new(viewers),
-            renderings: Arc::new(Semaphore::new(MOST_RENDERINGS)),
-            shares: Places::new(usize::MAX, MOST_RENDERINGS / 2, None),
-            readers: Places::new(MOST_READERS, MOST_READERS / 4, None),
+            renderings: Places::new(MOST_RENDERINGS),
+            readers: Places::new(MOST_READERS),
             recent: RefCell::new(None),
             announced,
         }
@@ -239,17 +237,14 @@ impl Handler {
         gzip: bool,
         render: impl FnOnce(Arc<Snapshot>) -> Chunks,
     ) -> Reply {
-        let place = self.shares.take(peer.address, true, peer.cut.clone());
-        let Some(place) = place else {
+        let place = self.renderings.wait(PATIENCE, peer.address, &peer.cut);
+        let Some(place) = place.await else {
             return busy();
         };
-        let slot = Arc::clone(&self.renderings).acquire_owned();
-        let Ok(Ok(slot)) = timeout(SLOT_PATIENCE, slot).await else {
-            return busy();
-        };
+        peer.answers.hold(place);
         let plain = render(self.stats.snapshot());
         let body = if gzip { gzip::compressed(plain) } else { plain };
-        let reply = Response::new(body.begun().holding((slot, place)).boxed_unsync());
+        let reply = Response::new(body.begun().boxed_unsync());
         let reply = with(with(reply, CONTENT_TYPE, kind), VARY, "accept-encoding");
         if gzip {
             with(reply, CONTENT_ENCODING, "gzip")
@@ -263,9 +258,10 @@ impl Handler {
         let Some(place) = place else {
             return busy();
         };
+        peer.answers.hold(place);
         peer.until.set(Instant::now() + LISTENING);
         let view = View::of(address, user.may_change);
-        let events = Events::begin(self, view, peer.address.ip(), place);
+        let events = Events::begin(self, view, peer.address.ip());
         let reply = Response::new(events.boxed_unsync());
         with(reply, CONTENT_TYPE, "text/event-stream")
     }
@@ -286,14 +282,7 @@ impl Handler {
         }
         let outcome = if permission::is_same_origin(request.headers()) {
             match body(request).await {
-                Ok(body) => {
-                    let snapshot = self.stats.snapshot();
-                    let by = By::Page {
-                        user: user.name.as_deref(),
-                        from: peer.address,
-                    };
-                    action::perform(&self.stats.shared, &snapshot, &body, by).await
-                }
+                Ok(body) => self.perform(body, user, peer.address).await,
                 Err(outcome) => outcome,
             }
         } else {
@@ -307,6 +296,17 @@ impl Handler {
             reply.headers_mut().insert(LOCATION, place);
         }
         reply
+    }
+
+    /// Executes a form to its end, though its client may leave meanwhile: the log says who has changed something.
+    async fn perform(&self, form: String, user: &User, from: SocketAddr) -> Outcome {
+        let (stats, user) = (Arc::clone(&self.stats), user.name.clone());
+        let performing = tokio::task::spawn_local(async move {
+            let user = user.as_deref();
+            let snapshot = stats.snapshot();
+            action::perform(&stats.shared, &snapshot, &form, By::Page { user, from }).await
+        });
+        performing.await.unwrap_or(Outcome::Fault)
     }
 }
 
@@ -373,7 +373,8 @@ const READ_ONLY: &str = "this page is read-only: changes need credentials, and t
 const MOST_RENDERINGS: usize = 48;
 const MOST_READERS: usize = 16;
 const SHARED_FOR: Duration = Duration::from_millis(500);
-const SLOT_PATIENCE: Duration = Duration::from_secs(5);
+/// For a place to render an answer.
+const PATIENCE: Duration = Duration::from_secs(5);
 /// After that a listener comes again by itself.
 const LISTENING: Duration = Duration::from_secs(3600);
 /// As long as haproxy's usual buffer, less its reserve.

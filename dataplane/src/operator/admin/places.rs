@@ -1,5 +1,5 @@
-//! The places for connections to the admin addresses, and for answers there that take long. Where none is left, a connection is cut for the new one, so
-//! that clients that are silent or slow lock nobody out: one of the client that has the most places.
+//! The places for connections to the admin addresses, and for answers there that take long. Where none is left, a connection is cut for the new
+//! one, so that clients that are silent or slow lock nobody out: one of the client that has the most places.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -7,7 +7,8 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tokio::time::Instant;
+use tokio::sync::Notify;
+use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::client::Client;
@@ -16,11 +17,9 @@ use crate::os::threads::lock;
 #[derive(Debug)]
 pub(super) struct Places {
     most: usize,
-    /// The most of one client.
-    share: usize,
-    /// An answer is not cut for the same client while its reader has paused for less; `None`: it is cut for nobody.
-    spared: Option<Duration>,
     taken: Mutex<Taken>,
+    /// Notified where a place is free again.
+    freed: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -49,21 +48,32 @@ pub(super) struct Place {
     pub(super) instead_of: Option<SocketAddr>,
 }
 
-/// An answer to the holder of a place is under way for as long as this lives.
-#[derive(Debug)]
-pub(super) struct Answering {
-    places: Arc<Places>,
-    number: u64,
-}
-
 impl Places {
-    pub(super) fn new(most: usize, share: usize, spared: Option<Duration>) -> Arc<Self> {
+    pub(super) fn new(most: usize) -> Arc<Self> {
         Arc::new(Self {
             most,
-            share,
-            spared,
             taken: Mutex::default(),
+            freed: Notify::new(),
         })
+    }
+
+    /// A place for an answer, as soon as there is one. `None`: there is none for so long.
+    pub(super) async fn wait(
+        self: &Arc<Self>,
+        patience: Duration,
+        from: SocketAddr,
+        cut: &CancellationToken,
+    ) -> Option<Place> {
+        let taking = async {
+            loop {
+                if let Some(place) = self.take(from, true, cut.clone()) {
+                    return place;
+                }
+                // A reader that becomes slow tells nobody.
+                timeout(LOOK_AGAIN, self.freed.notified()).await.ok();
+            }
+        };
+        timeout(patience, taking).await.ok()
     }
 
     /// A place for a connection, which is to end when `cut` is cancelled. `None`: no other one gives way to it.
@@ -118,21 +128,16 @@ impl Places {
         }
         let count = |client: Client| counts.get(&client).copied().unwrap_or_default();
         let own = count(client);
-        if holders.len() < self.most && own < self.share {
+        if holders.len() < self.most {
             return Some(None);
         }
         let is_idle = |holder: &Holder| !holder.is_answered && now - holder.since >= IDLE;
         let may_be_cut = |holder: &Holder| {
             let other = Client::of(holder.from);
             if other == client {
-                !holder.is_answered
-                    || self
-                        .spared
-                        .is_some_and(|spared| now - holder.since >= spared)
+                !holder.is_answered || now - holder.since >= SPARED
             } else {
-                let may_be_answered = self.spared.is_some();
-                let has_more = count(other) > own && (may_be_answered || !holder.is_answered);
-                own < self.share && (has_more || is_idle(holder) && count(other) == own)
+                count(other) > own || is_idle(holder) && count(other) == own
             }
         };
         let most = counts.values().max().copied().unwrap_or_default();
@@ -151,47 +156,46 @@ impl Places {
         first_to_go.map(|(number, _)| Some(*number))
     }
 
-    fn set_answered(&self, number: u64, is_answered: bool) {
-        if let Some(holder) = lock(&self.taken).holders.get_mut(&number) {
-            (holder.is_answered, holder.since) = (is_answered, Instant::now());
-        }
+    /// How many answers are under way.
+    #[cfg(test)]
+    pub(super) fn answered(&self) -> usize {
+        let taken = lock(&self.taken);
+        let answered = taken.holders.values().filter(|holder| holder.is_answered);
+        answered.count()
     }
 }
 
 impl Place {
-    /// Its holder has sent a whole request.
-    pub(super) fn answering(&self) -> Answering {
-        self.places.set_answered(self.number, true);
-        Answering {
-            places: Arc::clone(&self.places),
-            number: self.number,
+    /// An answer to its holder is under way from now on, or is not any more.
+    pub(super) fn set_answered(&self, is_answered: bool) {
+        if let Some(holder) = lock(&self.places.taken).holders.get_mut(&self.number) {
+            (holder.is_answered, holder.since) = (is_answered, Instant::now());
         }
     }
-}
 
-impl Answering {
-    /// The client has taken what there was.
-    pub(super) fn goes_on(&self) {
-        self.places.set_answered(self.number, true);
+    /// Its holder has taken some of the answer, if one is under way.
+    pub(super) fn go_on(&self) {
+        if let Some(holder) = lock(&self.places.taken).holders.get_mut(&self.number)
+            && holder.is_answered
+        {
+            holder.since = Instant::now();
+        }
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
         lock(&self.places.taken).holders.remove(&self.number);
-    }
-}
-
-impl Drop for Answering {
-    fn drop(&mut self) {
-        self.places.set_answered(self.number, false);
+        self.places.freed.notify_one();
     }
 }
 
 /// A client that has sent no whole request for so long is idle, and goes before any other one.
 const IDLE: Duration = Duration::from_millis(250);
-/// A reader that pauses for so long is slow.
-pub(super) const SPARED: Option<Duration> = Some(Duration::from_secs(1));
+/// A reader that pauses for so long is slow: longer than the second between two events.
+const SPARED: Duration = Duration::from_millis(1_250);
+/// How often is looked whether a reader has become slow, where somebody waits.
+const LOOK_AGAIN: Duration = Duration::from_millis(250);
 
 #[cfg(test)]
 mod tests {
@@ -205,9 +209,9 @@ mod tests {
     }
 
     impl Held {
-        fn new(most: usize, share: usize) -> Self {
+        fn new(most: usize) -> Self {
             Self {
-                places: Places::new(most, share, SPARED),
+                places: Places::new(most),
                 began: Instant::now(),
                 all: Vec::new(),
             }
@@ -237,8 +241,8 @@ mod tests {
             ("aaaA", 'A', 0, "aaAA"),
             ("AAaA", 'a', 0, "AAAa"),
             // Answers do so when nothing of them was taken for a while.
-            ("AAAA", 'a', 900, "AAAA"),
-            ("AAAA", 'a', 1_100, "AAAa"),
+            ("AAAA", 'a', 1_200, "AAAA"),
+            ("AAAA", 'a', 1_300, "AAAa"),
             // Others need not wait for that.
             ("AAAA", 'b', 0, "AAAb"),
             ("AAbb", 'c', 0, "AAbc"),
@@ -247,7 +251,10 @@ mod tests {
             ("AbCd", 'e', 0, "ACde"),
             // A client takes no place of one that has fewer than itself.
             ("AAbc", 'a', 0, "AAbc"),
-            ("AAAb", 'A', 900, "AAAb"),
+            ("AAAb", 'A', 1_200, "AAAb"),
+            // Whoever has none gets one, and so does who comes back, where nobody else is slower.
+            ("ABCD", 'E', 0, "BCDE"),
+            ("BCDE", 'A', 0, "CDEA"),
             ("aAAb", 'A', 0, "AAbA"),
             // Of an idle one a client takes the place that has no more than it, and no answer ends for it.
             ("AbCd", 'a', 300, "ACda"),
@@ -257,7 +264,7 @@ mod tests {
             // One that has just come, and has not asked yet, goes only where its client has the most.
             ("AAAb", 'c', 0, "AAbc"),
         ] {
-            let mut held = Held::new(4, 4);
+            let mut held = Held::new(4);
             for (at, client) in (0..).zip(there.chars()) {
                 held.comes(at, client);
             }
@@ -267,40 +274,40 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_client_with_its_share_makes_room_for_itself_only() {
-        let mut held = Held::new(5, 2);
-        for (at, client, after) in [
-            (0, 'A', "A"),
-            (1, 'A', "AA"),
-            (2, 'A', "AA"),
-            (3, 'B', "AAB"),
-            (4, 'B', "AABB"),
-            (1_002, 'A', "ABBA"),
-            (1_003, 'C', "ABBAC"),
-            (1_004, 'C', "BBACC"),
-        ] {
-            assert_eq!(held.comes(at, client), after, "{client} at {at}");
-        }
+    #[tokio::test]
+    async fn who_waits_gets_the_next_place_or_that_of_a_reader_that_becomes_slow() {
+        let places = Places::new(1);
+        let from = SocketAddr::from(([192, 0, 2, 1], 7));
+        let cut = CancellationToken::new();
+        let wait = |patience| places.wait(Duration::from_millis(patience), from, &cut);
+        let first = wait(0).await.unwrap();
+        assert!(wait(100).await.is_none(), "it has just begun");
+        let (second, ()) = tokio::join!(wait(10_000), async { drop(first) });
+        let second = second.unwrap();
+        assert_eq!(second.instead_of, None);
+        let third = wait(10_000).await.unwrap();
+        assert!(third.instead_of == Some(from) && cut.is_cancelled());
+        drop(second);
+        assert_eq!(places.answered(), 1);
     }
 
     #[test]
     fn who_is_answered_outlives_who_is_silent() {
-        let places = Places::new(2, 2, SPARED);
+        let places = Places::new(2);
         let from = SocketAddr::from(([127, 0, 0, 1], 7));
         let come = || {
             let cut = CancellationToken::new();
             (places.take(from, false, cut.clone()).unwrap(), cut)
         };
         let ((first, first_cut), (_second, second_cut)) = (come(), come());
-        let answering = first.answering();
+        first.set_answered(true);
         let (third, third_cut) = come();
         assert!(second_cut.is_cancelled() && third.instead_of == Some(from));
-        drop(answering);
+        first.set_answered(false);
         let (_fourth, fourth_cut) = come();
         // The third one has been silent for longer than the first, which was answered meanwhile.
         assert!(third_cut.is_cancelled() && !first_cut.is_cancelled());
-        let _answering = first.answering();
+        first.set_answered(true);
         drop(come());
         assert!(fourth_cut.is_cancelled() && !first_cut.is_cancelled());
     }
