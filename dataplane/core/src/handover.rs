@@ -121,6 +121,9 @@ pub struct Ready {
     /// The certificates that it cannot use as their files are: those that the old process has go along.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub certificates: Vec<PairFiles>,
+    /// Whether it cannot use the file with the keys of session tickets: those that the old process has go along.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub tickets: bool,
 }
 
 impl Request {
@@ -353,8 +356,9 @@ mod tests {
                         cert: "/a.crt".into(),
                         key: Some("/a.key".into()),
                     }],
+                    tickets: true,
                 }),
-                r#"{"ready":{"unwanted":[3],"groups":"0::/a","certificates":[{"cert":"/a.crt","key":"/a.key"}]}}"#,
+                r#"{"ready":{"unwanted":[3],"groups":"0::/a","certificates":[{"cert":"/a.crt","key":"/a.key"}],"tickets":true}}"#,
             ),
             (Message::State(State::default()), r#"{"state":{}}"#),
             (Message::Yours, r#""yours""#),

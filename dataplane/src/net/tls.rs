@@ -118,7 +118,7 @@ impl Configs {
         self.certificates.unusable(folder)
     }
 
-    /// The certificates of these files, for the next process.
+    /// The certificates of these files, or, where these are none, those that their files do not have any more, for the next process.
     pub(crate) fn lend_certificates(
         &self,
         wanted: &[PairFiles],
@@ -223,9 +223,14 @@ impl Compiler {
         self.tickets.rotate(now);
     }
 
-    /// The keys of session tickets, for the next process.
-    pub(crate) fn lend_tickets(&self, now: Instant) -> Option<Tickets> {
-        self.tickets.lend(now)
+    /// Whether the file with the keys of session tickets that `plan` names cannot be used.
+    pub(crate) fn lacks_tickets(&self, plan: &Plan) -> bool {
+        plan.ticket_keys().is_some() && self.tickets.are_random()
+    }
+
+    /// The keys of session tickets, for the next process; `wants_file`: that lacks those of its file.
+    pub(crate) fn lend_tickets(&self, wants_file: bool, now: Instant) -> Option<Tickets> {
+        self.tickets.lend(wants_file, now)
     }
 
     /// Goes on with the keys of session tickets of the process before.

@@ -73,6 +73,8 @@ pub(crate) type GiveFlows = Box<dyn Fn(BTreeSet<u64>) -> Vec<oneshot::Receiver<V
 pub(crate) struct Freeze {
     /// The certificates that the next process wants.
     pub(crate) certificates: Vec<PairFiles>,
+    /// Whether it wants the keys of session tickets that come from a file.
+    pub(crate) tickets: bool,
     /// Notified of all that is known, when nothing changes any more.
     pub(crate) known: oneshot::Sender<Vec<State>>,
     /// Its sender is dropped where this process goes on.

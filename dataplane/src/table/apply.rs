@@ -526,7 +526,8 @@ impl Apply {
         let known = self.shared.live.serving();
         let compiled = self.tls.compile(&plan, &files, &known.tls);
         let unusable = compiled.unusable_certificates(&self.intake.folder());
-        let (takeover, state) = match inherited.ready(&wanted, unusable).await {
+        let lacks_tickets = self.tls.lacks_tickets(&plan);
+        let (takeover, state) = match inherited.ready(&wanted, unusable, lacks_tickets).await {
             Ok(ready) => ready,
             Err(why) => return self.give_up(why).await,
         };
@@ -555,11 +556,12 @@ impl Apply {
     async fn freeze(&self, freeze: Freeze, end: &End) -> bool {
         let Freeze {
             certificates,
+            tickets,
             known,
             until,
         } = freeze;
         let serving = self.shared.live.serving();
-        let tickets = self.tls.lend_tickets(Instant::now());
+        let tickets = self.tls.lend_tickets(tickets, Instant::now());
         let now = self.shared.clock.now();
         let parts = panics::catch(|| {
             let certificates = serving

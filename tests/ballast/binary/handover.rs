@@ -690,5 +690,6 @@ fn receive_descriptors(from: &UnixStream) -> Vec<OwnedFd> {
 }
 
 const REQUEST: &str = r#"{"request":{"version":3,"oldest":2,"program":"0.1.0"}}"#;
+const READY: &str = r#"{"ready":{}}"#;
 /// For what must come: long, because machines may be busy.
 const PATIENCE: Duration = Duration::from_secs(30);

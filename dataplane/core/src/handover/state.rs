@@ -45,14 +45,15 @@ pub struct State {
     counters: Vec<Counted>,
 }
 
-/// Keys of session tickets that come from no file.
+/// Keys of session tickets.
 #[derive(Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default)]
 pub struct Tickets {
     /// Each in base64.
     pub keys: Vec<String>,
-    /// Until the oldest one is replaced.
-    pub rotates_ms: u64,
+    /// Until the oldest one is replaced; `None`: they come from a file, and none is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rotates_ms: Option<u64>,
 }
 
 /// Shows no secret.
@@ -613,7 +614,7 @@ mod tests {
     fn keys_are_not_shown() {
         let tickets = Tickets {
             keys: vec!["c2VjcmV0".into()],
-            rotates_ms: 1,
+            rotates_ms: Some(1),
         };
         assert!(!format!("{tickets:?}").contains("c2VjcmV0"));
         assert!(!format!("{:?}", kept("c2VjcmV0")).contains("c2VjcmV0"));

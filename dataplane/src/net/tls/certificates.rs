@@ -60,8 +60,8 @@ pub(super) struct Certificate {
     pub(super) key: Option<Arc<CertifiedKey>>,
     /// The private key, for the next process.
     private: Option<Arc<PrivateKeyDer<'static>>>,
-    /// Whether all its files could be read. One that cannot takes the certificate out at once.
-    is_read: bool,
+    /// Whether its files can be read, and do not fit one another.
+    is_unfit: bool,
     /// The problem with its files, as a sentence.
     pub(super) problem: Option<String>,
 }
@@ -112,18 +112,21 @@ impl Certificates {
     pub(super) fn unusable(&self, folder: &Path) -> Vec<PairFiles> {
         let unusable = self.now.iter();
         unusable
-            .filter(|(_, known)| known.key.is_none() && known.is_read)
+            .filter(|(_, known)| known.key.is_none() && known.is_unfit)
             .filter_map(|(files, _)| files.within(folder))
             .collect()
     }
 
-    /// The certificates of `wanted` files, for the next process, to which they do not fit one another.
+    /// The certificates of `wanted` files, for the next process, to which they do not fit one another. One that wants none may be of the
+    /// version before, which does not ask: it gets those of files that do not fit one another here.
     pub(super) fn lend(&self, wanted: &[PairFiles], folder: &Path) -> Vec<KeptCertificate> {
         let wanted: BTreeSet<&PairFiles> = wanted.iter().collect();
         let all = self.now.iter().filter_map(|(files, known)| {
-            let files = files
-                .within(folder)
-                .filter(|files| wanted.contains(files))?;
+            let is_lent = |files: &PairFiles| match wanted.is_empty() {
+                true => known.is_unfit,
+                false => wanted.contains(files),
+            };
+            let files = files.within(folder).filter(is_lent)?;
             let (key, private) = (known.key.as_ref()?, known.private.as_ref()?);
             Some(KeptCertificate {
                 files,
@@ -194,7 +197,7 @@ fn resumed(kept: &KeptCertificate, provider: &CryptoProvider) -> Option<Certific
         period: Some(period),
         key: Some(Arc::new(key)),
         private: Some(private),
-        is_read: true,
+        is_unfit: true,
         problem: None,
     })
 }
@@ -217,7 +220,7 @@ fn load(
                 period: None,
                 key: None,
                 private: None,
-                is_read: false,
+                is_unfit: false,
                 problem: Some(why),
             };
         }
@@ -232,7 +235,7 @@ fn load(
                 period: Some(period),
                 key: Some(Arc::new(key)),
                 private: Some(private),
-                is_read: true,
+                is_unfit: false,
                 problem,
             };
         }
@@ -245,7 +248,7 @@ fn load(
             period: before.period,
             key: before.key.clone(),
             private: before.private.clone(),
-            is_read: true,
+            is_unfit: true,
             problem: Some(format!(
                 "{why}; until that is mended, what was there before is used"
             )),
@@ -259,7 +262,7 @@ fn load(
             period: None,
             key: None,
             private: None,
-            is_read: true,
+            is_unfit: true,
             problem: Some(why),
         },
     }

@@ -91,26 +91,36 @@ impl TicketKeys {
         }
     }
 
-    /// Random keys, for the next process; `None`: they come from a file, which that one reads itself.
-    pub(super) fn lend(&self, now: Instant) -> Option<handover::Tickets> {
+    /// Whether they come from no file.
+    pub(super) fn are_random(&self) -> bool {
+        self.ring.load().rotates.is_some()
+    }
+
+    /// The keys, for the next process: those of a file only if that one cannot use the file.
+    pub(super) fn lend(&self, wants_file: bool, now: Instant) -> Option<handover::Tickets> {
         let ring = self.ring.load();
-        let left = ring.rotates?.saturating_duration_since(now);
+        if ring.rotates.is_none() && !wants_file {
+            return None;
+        }
+        let left = |rotates: Instant| rotates.saturating_duration_since(now).as_millis();
         let keys = ring.keys.iter().map(|key| STANDARD.encode(&key.bytes));
         Some(handover::Tickets {
             keys: keys.collect(),
-            rotates_ms: u64::try_from(left.as_millis()).unwrap_or(u64::MAX),
+            rotates_ms: ring
+                .rotates
+                .map(|rotates| u64::try_from(left(rotates)).unwrap_or(u64::MAX)),
         })
     }
 
-    /// Goes on with the random keys of the process before.
+    /// Goes on with the keys of the process before, unless this one has those of its file.
     pub(super) fn resume(&self, tickets: &handover::Tickets, now: Instant) {
-        let left = Duration::from_millis(tickets.rotates_ms).min(ROTATE_EVERY);
+        if !self.are_random() {
+            return;
+        }
+        let left = |ms| Duration::from_millis(ms).min(ROTATE_EVERY);
         if let Some(ring) = Ring::parse(tickets.keys.join("\n").as_bytes()) {
-            self.ring.store(Arc::new(Ring {
-                rotates: Some(now + left),
-                text: Vec::new(),
-                ..ring
-            }));
+            let rotates = tickets.rotates_ms.map(|ms| now + left(ms));
+            self.ring.store(Arc::new(Ring { rotates, ..ring }));
         }
     }
 
@@ -337,16 +347,41 @@ mod tests {
         let ticket = old.for_policy([0; 32]).encrypt(b"x").unwrap();
         let tickets = next.for_policy([0; 32]);
         assert!(tickets.decrypt(&ticket).is_none());
-        let lent = old.lend(now + ROTATE_EVERY / 2).unwrap();
+        let lent = old.lend(false, now + ROTATE_EVERY / 2).unwrap();
         next.resume(&lent, now);
         assert!(tickets.decrypt(&ticket).is_some());
         next.rotate(now + ROTATE_EVERY / 2);
         next.rotate(now + 3 * ROTATE_EVERY / 2);
         assert!(tickets.decrypt(&ticket).is_none());
-        // An empty message changes no key, and keys that come from a file are not lent.
+        // An empty message changes no key.
         next.resume(&handover::Tickets::default(), now);
-        assert!(next.lend(now).is_some());
-        assert!(ring(&keys(&[1, 2, 3])).lend(now).is_none());
+        assert!(next.lend(false, now).is_some());
+    }
+
+    #[test]
+    fn keys_of_a_file_go_to_a_process_that_cannot_use_the_file() {
+        let now = Instant::now();
+        let old = ring(&keys(&[1, 2, 3]));
+        let ticket = old.for_policy([0; 32]).encrypt(b"x").unwrap();
+        assert!(old.lend(false, now).is_none());
+        let lent = old.lend(true, now).unwrap();
+        let [next, after] = [(); 2].map(|()| Arc::new(TicketKeys::random(now)));
+        next.resume(&lent, now);
+        // They are no random ones: other nodes have them.
+        next.rotate(now + 2 * ROTATE_EVERY);
+        assert!(next.for_policy([0; 32]).decrypt(&ticket).is_some());
+        after.resume(&next.lend(true, now).unwrap(), now);
+        assert!(after.for_policy([0; 32]).decrypt(&ticket).is_some());
+        // One that could read its file keeps what that says, whatever comes.
+        let other = ring(&keys(&[4, 5, 6]));
+        let random = TicketKeys::random(now);
+        for lent in [lent, random.lend(true, now).unwrap()] {
+            other.resume(&lent, now);
+            assert!(!other.are_random());
+            assert!(other.for_policy([0; 32]).decrypt(&ticket).is_none());
+        }
+        let ticket = other.for_policy([0; 32]).encrypt(b"x").unwrap();
+        assert_eq!(ticket[0], 5);
     }
 
     fn keys(first: &[u8]) -> String {

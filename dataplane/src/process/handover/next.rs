@@ -178,11 +178,13 @@ impl InheritedSockets {
     }
 
     /// Tells the other process that this one can serve, and waits until it may have the sockets of the `wanted` ones. The others
-    /// are closed by the process that had them. Returns what that one knows, too, and these `certificates` of it. An error: that one goes on, and this one must not serve.
+    /// are closed by the process that had them. Returns what that one knows, too, with these `certificates` of it and, if this one lacks
+    /// those of its file, the keys of session `tickets`. An error: that one goes on, and this one must not serve.
     pub(crate) async fn ready(
         mut self,
         wanted: &[SocketKey],
         certificates: Vec<PairFiles>,
+        tickets: bool,
     ) -> Result<(Takeover, State), String> {
         let wanted: HashSet<&SocketKey> = wanted.iter().collect();
         let (kept, unwanted): (BTreeMap<_, _>, BTreeMap<_, _>) = self
@@ -198,6 +200,7 @@ impl InheritedSockets {
             unwanted: self.unwanted,
             groups: groups(),
             certificates,
+            tickets,
         };
         let (connection, state) = self.old.gives_way(ready).await?;
         let takeover = Takeover {

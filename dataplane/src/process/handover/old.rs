@@ -140,7 +140,7 @@ impl<F: Fn() -> Vec<Lent>> Giver<F> {
             why = self.succession.withdrawn() => return Err(Kept::because(why)),
         };
         let mut unwanted: BTreeSet<usize> = ready.unwanted.into_iter().collect();
-        let (_frozen, known) = self.freeze(ready.certificates).await?;
+        let (_frozen, known) = self.freeze(ready.certificates, ready.tickets).await?;
         if let Some(why) = self.succession.why_withdrawn() {
             return Err(Kept::because(why));
         }
@@ -255,12 +255,14 @@ impl<F: Fn() -> Vec<Lent>> Giver<F> {
     async fn freeze(
         &self,
         certificates: Vec<PairFiles>,
+        tickets: bool,
     ) -> Result<(oneshot::Sender<()>, Vec<State>), Kept> {
         let (guard, until) = oneshot::channel();
         let (known, freezing) = oneshot::channel();
         // Where this fails, this process is ending and changes nothing any more.
         let freeze = Freeze {
             certificates,
+            tickets,
             known,
             until,
         };

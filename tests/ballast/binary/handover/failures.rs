@@ -488,4 +488,3 @@ fn control_group() -> Option<String> {
 }
 
 const REFUSED: &str = r#"{"refused":"not today"}"#;
-const READY: &str = r#"{"ready":{}}"#;

@@ -289,3 +289,72 @@ fn a_process_that_begins_between_the_writes_of_a_certificate_and_its_key_serves_
     let next = place.papers.pair("next").0[0].to_vec();
     second.until("the new one", || shown() == next);
 }
+
+/// What the first process tells one that asks, and says this when it is ready.
+fn told(place: &Place, ready: &str) -> String {
+    let mut next = UnixStream::connect(place.handover()).unwrap();
+    say(&mut next, REQUEST);
+    let offer = hear(&mut next);
+    assert!(offer.starts_with("{\"offer\":"), "{offer}");
+    let _sockets = receive_descriptors(&next);
+    say(&mut next, ready);
+    let mut told = String::new();
+    loop {
+        match hear(&mut next) {
+            part if part.starts_with("{\"state\":") => told += &part,
+            last => {
+                assert_eq!(last, "\"yours\"");
+                return told;
+            }
+        }
+    }
+}
+
+/// One of the version before cannot say which certificates it wants.
+#[test]
+fn a_certificate_whose_files_do_not_fit_goes_to_a_process_that_cannot_ask_for_it() {
+    let place = Place::new();
+    let mut first = place.serving();
+    let there = "\"certificates\":[{\"cert\":";
+    assert!(!told(&place, READY).contains(there), "its files fit");
+    place.papers.issue("next", &["web.test"]);
+    fs::copy(place.papers.path("next.crt"), place.papers.path("web.crt")).unwrap();
+    replace(&place.folder, &format!("{}# again\n", place.table(&[])));
+    first.until_said("what was there before is used");
+    let path = place.papers.named("web.crt");
+    let its = format!("{there}\"{path}\"");
+    for (ready, is_told) in [
+        (READY, true),
+        (r#"{"ready":{"certificates":[{"cert":"/none"}]}}"#, false),
+    ] {
+        assert_eq!(told(&place, ready).contains(&its), is_told, "{ready}");
+    }
+    assert!(first.is_running());
+}
+
+#[test]
+fn keys_of_tickets_whose_file_became_bad_are_those_of_the_next_process_too() {
+    let place = Place::new();
+    let keys = |letters: [&str; 3]| letters.map(|four| four.repeat(16)).join("\n");
+    place.papers.write("tickets", keys(["YWFh", "YmJi", "Y2Nj"]).as_bytes());
+    let head = format!("version: 1\nticket-keys: {}\n", place.papers.named("tickets"));
+    let table = place.table(&[]).replacen("version: 1\n", &head, 1);
+    replace(&place.folder, &table);
+    let first = place.serving();
+    let config = ClientConfig::builder()
+        .with_root_certificates(place.papers.roots())
+        .with_no_client_auth();
+    let config = Arc::new(config);
+    let visit = || visit_by_tls(&place, &config).handshake_kind();
+    assert_eq!(visit(), Some(HandshakeKind::Full));
+    assert_eq!(visit(), Some(HandshakeKind::Resumed));
+    assert!(!told(&place, READY).contains("\"tickets\":"));
+    place.papers.write("tickets", b"garbage");
+    let second = follows(&first, &place);
+    assert_eq!(visit(), Some(HandshakeKind::Resumed));
+    let third = follows(&second, &place);
+    assert_eq!(visit(), Some(HandshakeKind::Resumed));
+    // Those of the file, as soon as it is mended.
+    place.papers.write("tickets", keys(["eHh4", "eXl5", "enp6"]).as_bytes());
+    third.until("other keys", || visit() == Some(HandshakeKind::Full));
+}

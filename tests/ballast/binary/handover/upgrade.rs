@@ -183,6 +183,18 @@ fn an_upgrade_that_fails_is_said_and_changes_nothing() {
             "{ended:?}"
         );
     }
+    // The one that runs has offered its sockets to another process.
+    let mut asking = UnixStream::connect(place.handover()).unwrap();
+    say(&mut asking, REQUEST);
+    hear(&mut asking);
+    let ended = upgrade(&place.handover(), &[]);
+    assert_eq!(ended.code, Some(75), "{ended:?}");
+    assert!(ended.err.contains("exit status: 75"), "{ended:?}");
+    assert!(ended.err.contains(&goes_on), "{ended:?}");
+    let said = fs::read_to_string(&log).unwrap();
+    let words = "not handed over: another process is taking over now";
+    assert!(said.contains(words), "{said}");
+    drop(asking);
     replace(&place.folder, "version: none\n");
     let ended = upgrade(&place.handover(), &[]);
     assert_eq!(ended.code, Some(75), "{ended:?}");
