@@ -157,6 +157,35 @@ fn who_waits_for_a_service_that_another_replaces_is_served_there() {
 }
 
 #[test]
+fn the_time_in_the_queue_counts_on_at_another_service() {
+    let servers = servers(2);
+    let text = |leads_to: &str| {
+        let both = ["s", "t"].iter().zip(&servers);
+        let both = both.map(|(name, address)| {
+            format!("{{name: {name}, timeouts: {{queue: 3s}}, endpoints: [{{address: \"{address}\", max-connections: 1}}]}}")
+        });
+        format!(
+            "version: 1\nfrontends: [{{name: f, bind: [\"127.0.0.1:0\"], protocol: tcp, service: {leads_to}}}]\nservices: [{}]\n",
+            both.collect::<Vec<_>>().join(", ")
+        )
+    };
+    let ballast = Ballast::serve(&text("t"), 1);
+    let _at_t = come(&ballast);
+    ballast.swap(&text("s"));
+    let _at_s = come(&ballast);
+    let begun = Instant::now();
+    let mut client = line_up(&ballast);
+    support::pause(Duration::from_secs(2));
+    ballast.swap(&text("t"));
+    assert!(client.answer().is_err());
+    let waited = begun.elapsed();
+    // Three seconds more, if the second wait were one of its own.
+    let times = Duration::from_millis(2_950)..Duration::from_millis(4_800);
+    assert!(times.contains(&waited), "{waited:?}");
+    until_refused(&ballast, "queue-timeout", 1);
+}
+
+#[test]
 fn who_waits_for_a_service_that_goes_learns_it_at_once() {
     let server = servers(1)[0];
     let text = table(", timeouts: {queue: 60s}", 1, &[server]);

@@ -25,7 +25,7 @@ impl Attempts<'_> {
         let state = Arc::clone(self.service.state());
         self.progress.before = state.queue().len();
         let until = self.end_of_wait();
-        let Some(ticket) = Ticket::take(&state, self.service.max_queue(), &self.tried) else {
+        let Some(ticket) = Ticket::take(&state, self.max_queue(), &self.tried) else {
             self.count_unserved();
             return Err(Refusal::QueueFull.into());
         };
@@ -108,10 +108,19 @@ impl Attempts<'_> {
         turn
     }
 
-    /// When a wait that begins now has taken too long. Those before this dial count.
+    /// When a wait that begins now has taken too long. Those before it count, for other services and in other dials, too.
     fn end_of_wait(&self) -> Moment {
         let timeout = self.service.spec().timeouts.queue();
-        self.now.after(timeout.saturating_sub(self.waited))
+        let waited = self.waited + self.queued;
+        self.now.after(timeout.saturating_sub(waited))
+    }
+
+    /// How many may wait beside this client. One that has waited for this service already, and was routed anew, has its place.
+    fn max_queue(&self) -> usize {
+        if self.caller.has_come && !self.waited.is_zero() {
+            return usize::MAX;
+        }
+        self.service.max_queue()
     }
 
     async fn wait_for_turn(

@@ -218,7 +218,13 @@ impl Idle {
 
 /// Whether a connection that was made for `before` may serve requests for `now`.
 pub(crate) fn is_same_service(before: &Arc<table::Service>, now: &Arc<table::Service>) -> bool {
-    Arc::ptr_eq(before, now) || before.tls == now.tls && before.source == now.source
+    let is_alike = || {
+        before.tls == now.tls
+            && before.source == now.source
+            && before.send_proxy == now.send_proxy
+            && before.send_proxy_tlvs == now.send_proxy_tlvs
+    };
+    Arc::ptr_eq(before, now) || is_alike()
 }
 
 /// Closes the connections that were not used for [`IDLE`], and those that the endpoint has closed.

@@ -218,6 +218,33 @@ fn clients_behind_a_proxy_header_never_share_a_connection() {
 }
 
 #[test]
+fn a_connection_without_a_proxy_header_serves_no_request_where_a_new_table_wants_one() {
+    let endpoint = Endpoint::scripted(|wire, endpoint, connection| {
+        let Some(first) = wire.request_head() else {
+            return;
+        };
+        wire.send(ok(first.line()));
+        while endpoint.hear(wire, connection).is_some() {
+            wire.send(ok("once more"));
+        }
+    });
+    let table = |more: &str| {
+        let service = format!(", http: {{reuse: never}}{more}");
+        table("", &service, &[&endpoint])
+    };
+    let ballast = Ballast::serve(&table(""), 1);
+    let mut client = Wire::to(ballast.address());
+    assert_eq!(client.get("/").text(), "GET / HTTP/1.1");
+    assert_eq!(client.get("/").text(), "once more");
+    ballast.swap(&table(", send-proxy: v1"));
+    let first = client.get("/").text();
+    assert!(first.starts_with("PROXY TCP4 127.0.0.1 "), "{first}");
+    assert_eq!(client.get("/").text(), "once more");
+    ballast.swap(&table(""));
+    assert_eq!(client.get("/").text(), "GET / HTTP/1.1");
+}
+
+#[test]
 fn a_raced_connection_with_a_proxy_header_is_replaced_with_its_header() {
     let endpoint = Endpoint::scripted(|wire, endpoint, connection| {
         let Ok(header) = wire.line() else { return };
