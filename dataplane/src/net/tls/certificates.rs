@@ -138,7 +138,8 @@ impl Certificates {
         all.collect()
     }
 
-    /// Goes on with the certificates of the process before whose files this process could not use. Returns whether there are any.
+    /// Goes on with the certificates of the process before whose files do not fit one another for this process. Returns whether there
+    /// are any.
     pub(super) fn resume(
         &mut self,
         kept: &[KeptCertificate],
@@ -149,7 +150,8 @@ impl Certificates {
             kept.iter().map(|kept| (&kept.files, kept)).collect();
         let mut has_others = false;
         for (files, known) in &mut self.now {
-            let Some(files) = files.within(folder).filter(|_| known.key.is_none()) else {
+            let is_missing = known.key.is_none() && known.is_unfit;
+            let Some(files) = files.within(folder).filter(|_| is_missing) else {
                 continue;
             };
             let before = kept.get(&files);
