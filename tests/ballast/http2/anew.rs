@@ -199,6 +199,47 @@ fn behind_header(gate: &Gate) -> SocketAddr {
     endpoint.address
 }
 
+/// Asserts what is counted of a request of so many bytes that `s` is serving, and of one of `sent` bytes that has gone to `t` instead.
+fn assert_counted(ballast: &Ballast, what: &str, slow: usize, sent: usize) {
+    for (series, labels, number) in [
+        ("haproxy_frontend_http_requests_total", "proxy=\"f\"", 2),
+        (
+            "haproxy_frontend_bytes_in_total",
+            "proxy=\"f\"",
+            slow + sent,
+        ),
+        ("haproxy_backend_bytes_in_total", "proxy=\"t\"", sent),
+        ("haproxy_backend_bytes_in_total", "proxy=\"s\"", slow),
+        ("haproxy_backend_sessions_total", "proxy=\"t\"", 1),
+        ("haproxy_backend_connection_errors_total", "proxy=\"s\"", 0),
+        (
+            "ballast_route_requests_total",
+            "frontend=\"f\",route=\"one\"",
+            0,
+        ),
+        (
+            "ballast_route_requests_total",
+            "frontend=\"f\",route=\"two\"",
+            1,
+        ),
+        (
+            "ballast_backend_choices_total",
+            "frontend=\"f\",route=\"one\",service=\"t\"",
+            0,
+        ),
+        (
+            "ballast_backend_choices_total",
+            "frontend=\"f\",route=\"two\",service=\"t\"",
+            1,
+        ),
+    ] {
+        let line = format!("\n{series}{{{labels}}} {number}\n");
+        support::until(format!("{what}: {line}"), || {
+            ballast.metrics().contains(&line)
+        });
+    }
+}
+
 #[test]
 fn a_request_that_is_routed_anew_counts_once() {
     for (from, to) in [("h1", "h1"), ("h1", "h2"), ("h2", "h1"), ("h2", "h2")] {
@@ -235,28 +276,7 @@ fn a_request_that_is_routed_anew_counts_once() {
         assert_eq!(second.response("POST").unwrap().text(), "early late", "{what}");
         // The service comes back while its first request is served: what it has counted is seen again.
         ballast.swap(&table(routes, &format!("{t}, {s}")));
-        let sent = HALF.len() + "late".len();
-        for (series, number) in [
-            ("haproxy_frontend_http_requests_total{proxy=\"f\"}", 2),
-            ("haproxy_frontend_bytes_in_total{proxy=\"f\"}", slow.len() + sent),
-            ("haproxy_backend_bytes_in_total{proxy=\"t\"}", sent),
-            ("haproxy_backend_bytes_in_total{proxy=\"s\"}", slow.len()),
-            ("haproxy_backend_sessions_total{proxy=\"t\"}", 1),
-            ("haproxy_backend_connection_errors_total{proxy=\"s\"}", 0),
-            ("ballast_route_requests_total{frontend=\"f\",route=\"one\"}", 0),
-            ("ballast_route_requests_total{frontend=\"f\",route=\"two\"}", 1),
-            (
-                "ballast_backend_choices_total{frontend=\"f\",route=\"two\",service=\"t\"}",
-                1,
-            ),
-            (
-                "ballast_backend_choices_total{frontend=\"f\",route=\"one\",service=\"t\"}",
-                0,
-            ),
-        ] {
-            let line = format!("\n{series} {number}\n");
-            support::until(&format!("{what}: {line}"), || ballast.metrics().contains(&line));
-        }
+        assert_counted(&ballast, &what, slow.len(), HALF.len() + "late".len());
         gate.open();
         assert_eq!(first.response("GET").unwrap().status(), 200, "{what}");
         ballast.until(|ballast| ballast.in_flight() == 0);
