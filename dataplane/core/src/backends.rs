@@ -108,12 +108,7 @@ impl Backends {
     }
 
     /// Chooses a service for a client that could not reach the endpoints in `tried`: one that has others, if there is any.
-    pub(crate) fn choose_again(
-        &self,
-        client: &Key,
-        tried: &Tried,
-        now: Moment,
-    ) -> Chosen<'_> {
+    pub(crate) fn choose_again(&self, client: &Key, tried: &Tried, now: Moment) -> Chosen<'_> {
         match &self.0 {
             Kind::One(service) => Chosen { service, place: 0 },
             Kind::Several(several) => several.choose(client, &[], tried, now),
@@ -168,13 +163,7 @@ impl Backends {
 }
 
 impl Several {
-    fn choose(
-        &self,
-        client: &Key,
-        fields: &[Field<'_>],
-        tried: &Tried,
-        now: Moment,
-    ) -> Chosen<'_> {
+    fn choose(&self, client: &Key, fields: &[Field<'_>], tried: &Tried, now: Moment) -> Chosen<'_> {
         let place = match self.list.len() {
             1 => 0,
             _ => self

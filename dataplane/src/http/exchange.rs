@@ -431,7 +431,8 @@ impl Exchange<'_, '_> {
         let (peer, prepared) = (self.peer, &*self.prepared);
         self.account.received(peer.counters(), prepared.received);
         if let Some((_, http)) = peer.frontend_in(plan) {
-            http.routes().count_forwarded(prepared.place, peer.worker.id);
+            http.routes()
+                .count_forwarded(prepared.place, peer.worker.id);
         }
     }
 

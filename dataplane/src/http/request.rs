@@ -67,7 +67,8 @@ pub(super) struct Prepared {
 impl Prepared {
     /// The request as it is routed anew, which was prepared as `before` at first.
     pub(super) fn after(mut self: Box<Self>, before: &Self) -> Box<Self> {
-        self.has_come = before.has_come && Arc::ptr_eq(self.service.state(), before.service.state());
+        self.has_come =
+            before.has_come && Arc::ptr_eq(self.service.state(), before.service.state());
         self
     }
 }

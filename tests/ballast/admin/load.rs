@@ -56,7 +56,8 @@ fn an_answer_that_is_still_being_read_is_no_idle_connection() {
     support::until("one gives way", || {
         silent.iter().any(|stream| !is_open(admin, stream))
     });
-    slow.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    slow.set_read_timeout(Some(Duration::from_secs(60)))
+        .unwrap();
     let answer = Answer::read(slow);
     assert_eq!(answer.status, 200);
     assert_eq!(answer.body.lines().count(), whole.lines().count());

@@ -125,7 +125,11 @@ fn requests_whose_service_goes_are_answered_as_new_ones_are() {
 /// What the endpoints of a service are to get of it: the PROXY header before the first request of a connection, and this field.
 fn expecting(has_header: bool, field: Option<&'static str>) -> SocketAddr {
     let endpoint = strict::Endpoint::scripted(move |wire, endpoint, _| {
-        if has_header && !wire.line().is_ok_and(|line| line.starts_with("PROXY TCP4 ")) {
+        if has_header
+            && !wire
+                .line()
+                .is_ok_and(|line| line.starts_with("PROXY TCP4 "))
+        {
             return;
         }
         while let Some(request) = endpoint.hear(wire) {
@@ -146,7 +150,12 @@ fn requests_whose_service_changes_are_served_as_the_table_has_it_then() {
     for (what, before, after, there) in [
         ("to HTTP/2", "", H2, endpoint("h2", None)),
         ("to HTTP/1", H2, "", plain()),
-        ("PROXY header", "", ", send-proxy: v1", expecting(true, None)),
+        (
+            "PROXY header",
+            "",
+            ", send-proxy: v1",
+            expecting(true, None),
+        ),
         ("no PROXY header", ", send-proxy: v1", "", plain()),
         ("a field", "", SET, expecting(false, Some("1"))),
         ("no field", SET, "", plain()),
@@ -273,7 +282,11 @@ fn a_request_that_is_routed_anew_counts_once() {
         let routes = ", routes: [{name: one, path: /other, backends: [{service: t}]}, {name: two, path: /some, backends: [{service: t}]}], default: {service: t}";
         ballast.swap(&table(routes, &t));
         second.send("late");
-        assert_eq!(second.response("POST").unwrap().text(), "early late", "{what}");
+        assert_eq!(
+            second.response("POST").unwrap().text(),
+            "early late",
+            "{what}"
+        );
         // The service comes back while its first request is served: what it has counted is seen again.
         ballast.swap(&table(routes, &format!("{t}, {s}")));
         assert_counted(&ballast, &what, slow.len(), HALF.len() + "late".len());

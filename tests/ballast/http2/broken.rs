@@ -4,9 +4,7 @@ use crate::http2::site::{Gate, H2, table};
 use crate::http2::strict::{self, Http1};
 use support::Ballast;
 use support::peers::{End, hear};
-use support::raw::{
-    self, DATA, END_HEADERS, END_STREAM, HEADERS, Raw, encode, frame,
-};
+use support::raw::{self, DATA, END_HEADERS, END_STREAM, HEADERS, Raw, encode, frame};
 
 #[test]
 fn a_response_of_http1_that_is_broken_from_the_start_is_answered_for_with_502() {
@@ -38,7 +36,12 @@ fn a_response_of_http2_that_is_broken_from_the_start_is_answered_for_with_502() 
         ("more than it states", DATA, END_STREAM, &b"hello"[..]),
         ("more than it states, and more to come", DATA, 0, b"hello"),
         ("less than it states", DATA, END_STREAM, b"he"),
-        ("trailers that are not the end", HEADERS, END_HEADERS, &trailers),
+        (
+            "trailers that are not the end",
+            HEADERS,
+            END_HEADERS,
+            &trailers,
+        ),
     ] {
         let sends = payload.to_vec();
         let endpoint = raw::Endpoint::scripted(&[], move |raw, endpoint, connection| {
@@ -86,6 +89,9 @@ fn a_response_of_http2_that_turns_out_to_be_broken_is_cut() {
     client.get(1, "/");
     let response = client.message(1);
     // The gate is open: it may all be there at once.
-    assert!(response.status() == 502 || response.reset.is_some(), "{response:?}");
+    assert!(
+        response.status() == 502 || response.reset.is_some(),
+        "{response:?}"
+    );
     ballast.until(|ballast| ballast.in_flight() == 0);
 }

@@ -122,9 +122,12 @@ impl Certificates {
     pub(super) fn lend(&self, wanted: &[PairFiles], folder: &Path) -> Vec<KeptCertificate> {
         let wanted: BTreeSet<&PairFiles> = wanted.iter().collect();
         let all = self.now.iter().filter_map(|(files, known)| {
-            let is_lent = |files: &PairFiles| match wanted.is_empty() {
-                true => known.is_unfit,
-                false => wanted.contains(files),
+            let is_lent = |files: &PairFiles| {
+                if wanted.is_empty() {
+                    known.is_unfit
+                } else {
+                    wanted.contains(files)
+                }
             };
             let files = files.within(folder).filter(is_lent)?;
             let (key, private) = (known.key.as_ref()?, known.private.as_ref()?);

@@ -199,7 +199,10 @@ mod tests {
         let reading = async {
             for _ in 0..2 {
                 assert_eq!((places.answered(), others.answered()), (0, 0));
-                client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
+                client
+                    .write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+                    .await
+                    .unwrap();
                 let mut head = Vec::new();
                 while !head.ends_with(b"\r\n\r\n") {
                     head.push(client.read_u8().await.unwrap());

@@ -24,12 +24,7 @@ impl Events {
     pub(super) fn begin(handler: &Rc<Handler>, view: View, from: IpAddr) -> Self {
         // A slow reader misses seconds, and is sent later what has changed in all of them.
         let (sender, receiver) = mpsc::channel(1);
-        tokio::task::spawn_local(tell(
-            Rc::clone(handler),
-            Changes::new(view),
-            from,
-            sender,
-        ));
+        tokio::task::spawn_local(tell(Rc::clone(handler), Changes::new(view), from, sender));
         Self(receiver)
     }
 }

@@ -336,8 +336,13 @@ fn a_certificate_whose_files_do_not_fit_goes_to_a_process_that_cannot_ask_for_it
 fn keys_of_tickets_whose_file_became_bad_are_those_of_the_next_process_too() {
     let place = Place::new();
     let keys = |letters: [&str; 3]| letters.map(|four| four.repeat(16)).join("\n");
-    place.papers.write("tickets", keys(["YWFh", "YmJi", "Y2Nj"]).as_bytes());
-    let head = format!("version: 1\nticket-keys: {}\n", place.papers.named("tickets"));
+    place
+        .papers
+        .write("tickets", keys(["YWFh", "YmJi", "Y2Nj"]).as_bytes());
+    let head = format!(
+        "version: 1\nticket-keys: {}\n",
+        place.papers.named("tickets")
+    );
     let table = place.table(&[]).replacen("version: 1\n", &head, 1);
     replace(&place.folder, &table);
     let first = place.serving();
@@ -355,6 +360,8 @@ fn keys_of_tickets_whose_file_became_bad_are_those_of_the_next_process_too() {
     let third = follows(&second, &place);
     assert_eq!(visit(), Some(HandshakeKind::Resumed));
     // Those of the file, as soon as it is mended.
-    place.papers.write("tickets", keys(["eHh4", "eXl5", "enp6"]).as_bytes());
+    place
+        .papers
+        .write("tickets", keys(["eHh4", "eXl5", "enp6"]).as_bytes());
     third.until("other keys", || visit() == Some(HandshakeKind::Full));
 }
