@@ -78,7 +78,9 @@ fn requests_of_http2_reach_endpoints_of_both_versions() {
 
             let head = fetch(&client, request("HEAD", "/large"), None, None);
             if version == "h2" {
-                assert!(head.await.is_err(), "the endpoint sent a body");
+                // It may have come together with the head, or later.
+                let is_failed = head.await.map_or(true, |answer| answer.status == 502);
+                assert!(is_failed, "the endpoint sent a body");
             }
         });
         ballast.until(|ballast| ballast.in_flight() == 0);

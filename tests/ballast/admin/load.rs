@@ -48,7 +48,7 @@ fn an_answer_that_is_still_being_read_is_no_idle_connection() {
     let whole = get(admin, "/;csv").body;
     assert!((80_000..125_000).contains(&whole.len()), "{}", whole.len());
     // So that the kernel takes little.
-    let mut slow = asks_and_waits(admin, "/;csv", Some(536));
+    let slow = asks_and_waits(admin, "/;csv", Some(536));
     while slow.peek(&mut [0; 12]).unwrap() < 12 {}
     // For longer than a client that has asked nothing is spared.
     support::pause(Duration::from_millis(500));
