@@ -434,7 +434,7 @@ impl<'a> Found<'a> {
         let (strict, others): (Vec<&Grant>, Vec<&Grant>) = grants.partition(|one| is_strict(one));
         let serving = strict.iter().map(|grant| {
             let slices = context.slices.of_service(&grant.service().key);
-            endpoints::serving_nodes(slices, |node| nodes.has(node))
+            endpoints::serving(slices, &nodes.0)
         });
         let serving: Vec<BTreeSet<&str>> = serving.collect();
         let served = |node: &Node| {

@@ -10,7 +10,7 @@ use super::context::Context;
 use super::nodes;
 use super::notice::Reason;
 use crate::observe::{
-    Endpoint, Family, MOST_ADDRESSES, Observed, Port, Service, ServiceKind, Slice, Target,
+    Endpoint, Family, MOST_ADDRESSES, Node, Observed, Port, Service, ServiceKind, Slice, Target,
 };
 use crate::settings::{EndpointsVia, ExternalNames, Selector, Settings};
 
@@ -187,25 +187,25 @@ pub(super) fn numbers(slice: &Slice, port: &Port) -> BTreeSet<u16> {
     named.filter_map(|known| known.number).collect()
 }
 
-/// Of the nodes that are meant, those on which endpoints of these slices get connections. While one of the nodes has a ready endpoint,
-/// endpoints that terminate count for none: clients are to be elsewhere before those end.
-pub(super) fn serving_nodes<'a>(
-    slices: &[&'a Slice],
-    is_meant: impl Fn(&str) -> bool,
-) -> BTreeSet<&'a str> {
-    let (mut ready, mut terminating) = (BTreeSet::new(), BTreeSet::new());
+/// Those of these nodes on which endpoints of these slices get connections. While one of them has a ready endpoint, endpoints that
+/// terminate count for none: clients are to be elsewhere before those end.
+pub(super) fn serving<'n>(slices: &[&Slice], nodes: &[&'n Node]) -> BTreeSet<&'n str> {
+    let mut best: BTreeMap<&str, Readiness> = BTreeMap::new();
     for endpoint in slices.iter().flat_map(|slice| &slice.endpoints) {
-        let Some(node) = endpoint.node.as_deref().filter(|node| is_meant(node)) else {
-            continue;
-        };
-        match Readiness::of(endpoint) {
-            Some(Readiness::Ready) => ready.insert(node),
-            Some(Readiness::Terminating) => terminating.insert(node),
-            Some(Readiness::NotServing) | None => false,
-        };
+        if let (Some(node), Some(readiness)) = (&endpoint.node, Readiness::of(endpoint)) {
+            let known = best.entry(node).or_insert(readiness);
+            *known = readiness.min(*known);
+        }
     }
+    let with = |readiness| {
+        let names = nodes.iter().map(|node| &*node.name);
+        names
+            .filter(|name| best.get(name) == Some(&readiness))
+            .collect()
+    };
+    let ready: BTreeSet<&str> = with(Readiness::Ready);
     match ready.is_empty() {
-        true => terminating,
+        true => with(Readiness::Terminating),
         false => ready,
     }
 }

@@ -1,5 +1,6 @@
 //! Which nodes serve a Service, at which addresses, and which of them may be published.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use super::annotations::{Lookup, Reader, knobs, values};
@@ -158,7 +159,9 @@ pub(super) fn find(
     let at = found.map_err(unplaced)?;
     let without_endpoints_here = match context.nodes.here {
         ThisNode::LoadBalancer(node) => {
-            wish.strict && !has_endpoints(context, &reader.service.key, node, &chosen_nodes)
+            let is_meant = |one: &&&Node| one.name == node.name || nodes::may_be_published(one);
+            let nodes: Vec<&Node> = chosen_nodes.iter().filter(is_meant).copied().collect();
+            wish.strict && !serving(context, &reader.service.key, &nodes).contains(&*node.name)
         }
         ThisNode::Standalone | ThisNode::NotSelected => false,
     };
@@ -232,25 +235,24 @@ fn given(service: &Service) -> Option<(Vec<IpAddr>, FromPool)> {
     }
 }
 
-/// Whether a node serves endpoints on itself, of all nodes that the Service chooses. The publisher watches no endpoints, so nodes report it.
-pub(super) fn has_endpoints(
+/// Those of these nodes that serve endpoints on themselves. The publisher watches no endpoints, so nodes report it.
+pub(super) fn serving<'n>(
     context: &Context<'_>,
     service: &Key,
-    node: &Node,
-    chosen: &[&Node],
-) -> bool {
+    nodes: &[&'n Node],
+) -> BTreeSet<&'n str> {
     if context.settings.role != Role::Publisher {
-        let slices = context.slices.of_service(service);
-        let serving = endpoints::serving_nodes(slices, |name| {
-            let is_meant = |other: &&&Node| other.name == name && nodes::may_be_published(other);
-            name == node.name || chosen.iter().any(|other| is_meant(&other))
-        });
-        return serving.contains(&*node.name);
+        return endpoints::serving(context.slices.of_service(service), nodes);
     }
     let leases = context.observed.leases.as_ref();
-    let lease = leases.and_then(|leases| leases.get(&node.name));
-    let exception = lease.and_then(|lease| lease.exceptions.services.get(&service.to_string()));
-    exception.is_none_or(|exception| !exception.idle)
+    let key = service.to_string();
+    let is_idle = |name: &&str| {
+        let lease = leases.and_then(|leases| leases.get(*name));
+        let exception = lease.and_then(|lease| lease.exceptions.services.get(&key));
+        exception.is_some_and(|exception| exception.idle)
+    };
+    let names = nodes.iter().map(|node| &*node.name);
+    names.filter(|name| !is_idle(name)).collect()
 }
 
 /// Whether the Service is internal. An invalid annotation means yes.

@@ -13,7 +13,7 @@ use super::grant::{Grant, PortGrant};
 use super::nodes::{self, ThisNode};
 use super::own_ports;
 use super::parts::qualified;
-use super::placement::{NO_NODE, Placement, has_endpoints, published};
+use super::placement::{NO_NODE, Placement, published, serving};
 use super::site::{ListenAt, Site};
 use super::status::{Ingress, PortError, Status, Verdict};
 use crate::allocation::NodePort;
@@ -127,14 +127,12 @@ fn candidates<'a>(context: &Context<'a>, grant: &Grant) -> (Vec<&'a Node>, bool)
         return (nodes, false);
     }
     let key = &grant.service().key;
-    let ready = nodes.iter().copied();
-    let ready: Vec<&Node> = ready
-        .filter(|node| has_endpoints(context, key, node, &nodes))
-        .collect();
-    match ready.is_empty() {
-        true => (nodes, true),
-        false => (ready, false),
+    let serving = serving(context, key, &nodes);
+    if serving.is_empty() {
+        return (nodes, true);
     }
+    nodes.retain(|node| serving.contains(&*node.name));
+    (nodes, false)
 }
 
 /// Adds the annotations that users of OpenStack read, and removes an address that is published no more.
