@@ -122,15 +122,15 @@ impl Places {
         client: Client,
         now: Instant,
     ) -> Option<Option<u64>> {
+        if holders.len() < self.most {
+            return Some(None);
+        }
         let mut counts: BTreeMap<Client, usize> = BTreeMap::new();
         for holder in holders.values() {
             *counts.entry(Client::of(holder.from)).or_default() += 1;
         }
         let count = |client: Client| counts.get(&client).copied().unwrap_or_default();
         let own = count(client);
-        if holders.len() < self.most {
-            return Some(None);
-        }
         let is_idle = |holder: &Holder| !holder.is_answered && now - holder.since >= IDLE;
         let may_be_cut = |holder: &Holder| {
             let other = Client::of(holder.from);
@@ -252,11 +252,11 @@ mod tests {
             // A client takes no place of one that has fewer than itself.
             ("AAbc", 'a', 0, "AAbc"),
             ("AAAb", 'A', 1_200, "AAAb"),
-            // Whoever has none gets one, and so does who comes back, where nobody else is slower.
+            // A client without a place gets the oldest one, and the client that lost its place gets another one when it connects again.
             ("ABCD", 'E', 0, "BCDE"),
             ("BCDE", 'A', 0, "CDEA"),
             ("aAAb", 'A', 0, "AAbA"),
-            // Of an idle one a client takes the place that has no more than it, and no answer ends for it.
+            // A client takes the place of an idle connection even if the other client has no more places; it ends no answer for that.
             ("AbCd", 'a', 300, "ACda"),
             ("ABCD", 'a', 300, "ABCD"),
             ("AAbc", 'd', 300, "AAcd"),
