@@ -353,7 +353,8 @@ impl Client {
         }
         Read::Request(match step {
             NextStep::Forward(mut prepared) => {
-                // What is behind the head counts when the request goes on: only then it is certain how that is read.
+                // The part of the body that came with the head is counted when an endpoint is connected: until then, the request may be
+                // routed to a service with another version of HTTP, for which another part of it is read.
                 self.account.received(counters, head.length);
                 prepared.received = used;
                 NextStep::Forward(prepared)

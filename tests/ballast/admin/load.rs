@@ -16,9 +16,7 @@ use support::{Ballast, connect, echo_server};
 fn a_reader_that_takes_nothing_is_given_up_and_others_are_served() {
     let ballast = Ballast::serve(&many(500, 10), 1);
     let admin = ballast.running.admin()[0];
-    let mut slow: Vec<TcpStream> = (0..20)
-        .map(|_| asks_and_waits(admin, "/;json", None))
-        .collect();
+    let mut slow = slow_readers(admin, 20);
     for _ in 0..10 {
         assert_eq!(get(admin, "/healthz").status, 200);
         assert_eq!(get(admin, "/;csv?scope=s499").status, 200);
@@ -67,9 +65,7 @@ fn an_answer_that_is_still_being_read_is_no_idle_connection() {
 fn one_client_has_all_places_for_answers_that_no_other_one_asks_for() {
     let ballast = Ballast::serve(&many(500, 10), 1);
     let admin = ballast.running.admin()[0];
-    let mut slow: Vec<TcpStream> = (0..48)
-        .map(|_| asks_and_waits(admin, "/;json", None))
-        .collect();
+    let mut slow = slow_readers(admin, 48);
     for stream in &mut slow {
         let mut line = [0; 12];
         stream.read_exact(&mut line).unwrap();
@@ -310,6 +306,11 @@ impl std::fmt::Display for Path {
             self.storm[ROUNDS / 2]
         )
     }
+}
+
+fn slow_readers(admin: SocketAddr, count: usize) -> Vec<TcpStream> {
+    let readers = (0..count).map(|_| asks_and_waits(admin, "/;json", None));
+    readers.collect()
 }
 
 /// Asks for much, and has room for little; `segment` are the most bytes of one.
